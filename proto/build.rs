@@ -7,10 +7,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         // Findings are also values in the store and lines in the journal, as JSON.
         .type_attribute(
-            "steadfast.v1",
-            "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default)]",
+            ".steadfast.v1",
+            "#[derive(serde::Serialize, serde::Deserialize)]",
         )
-        .enum_attribute("steadfast.v1", "#[allow(missing_docs, reason = \"generated\")]")
+        .message_attribute(".steadfast.v1", "#[serde(default)]")
         .client_mod_attribute("steadfast.v1", "#[cfg(feature = \"grpc\")]")
         .server_mod_attribute("steadfast.v1", "#[cfg(feature = \"grpc\")]")
         .compile_fds(descriptors)?;

@@ -1,2 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Placeholder.
+//! What is wrong with a process? Reads evidence (exit statuses, error files, last lines, `/proc`) and says what it
+//! means, as parts of a [`Finding`](steadfast_proto::v1::Finding).
+//!
+//! Owns the knowledge of what failures look like. It has no tasks: each function looks and returns.
+//!
+//! Invariants:
+//! - HE-1: a fingerprint depends on what failed, never on when, where, in which generation or on which rank.
+//! - HE-2: whatever a file or a line contains, reading it ends in an answer; sizes are bounded.
+//!
+//! It does not know the job: not which worker failed first, nor what is to be done about it.
+
+mod early_death;
+mod error_file;
+mod fingerprint;
+mod python_traceback;
+mod steps;
+mod worker_exit;
+
+pub use early_death::{ExitWatch, Vitality};
+pub use error_file::{
+    ErrorFileError, WorkerError, copy_error_file, parse_error_file, read_error_file, write_error_file,
+};
+pub use fingerprint::{exception_fingerprint, exit_fingerprint, normalise};
+pub use python_traceback::{Frame, Traceback, last_traceback};
+pub use steps::StepTracker;
+pub use worker_exit::{Exit, WorkerExit, diagnose, signal_name};

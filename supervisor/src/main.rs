@@ -1,3 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Placeholder.
-fn main() {}
+//! The program: keeps a distributed training job running.
+//!
+//! One binary, three roles: what a person starts parses the command line ([`cli`], [`config`], [`settings`]) and
+//! becomes the [`keeper`] of a job; the keeper starts the binary again as the job's [`agent`]; and [`control`] talks to
+//! the agent of a running job.
+
+mod agent;
+mod cli;
+mod clock;
+mod config;
+mod console_line;
+mod control;
+mod exit_code;
+mod journal;
+mod keeper;
+mod output;
+mod settings;
+mod summary;
+mod torchrun;
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::cli::Invocation;
+use crate::console_line::say;
+
+fn main() -> ExitCode {
+    let host = match config::Host::current() {
+        Ok(host) => host,
+        Err(error) => return ExitCode::from(cli::Failure::from(error).report()),
+    };
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match cli::parse(&host, &arguments) {
+        Ok(Invocation::Run(settings)) => match keeper::run(&settings) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => fail(&error, exit_code::ExitCode::Configuration),
+        },
+        Ok(Invocation::Agent(_)) => match agent::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, exit_code::ExitCode::Configuration),
+        },
+        Ok(Invocation::Control(request)) => control::command::run(&request),
+        Ok(Invocation::Print(text)) => {
+            // A reader that went away (`| head`) is no failure.
+            drop(std::io::stdout().write_all(text.as_bytes()));
+            ExitCode::SUCCESS
+        }
+        Err(failure) => ExitCode::from(failure.report()),
+    }
+}
+
+/// Says an error with all that led to it.
+fn fail(error: &dyn Error, code: exit_code::ExitCode) -> ExitCode {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    say(&format!("error: {text}"));
+    ExitCode::from(code as u8)
+}

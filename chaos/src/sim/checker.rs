@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What must never happen. Knows the truth of the simulated world and reads the store's JSON by itself; it shares no
+//! code and no type with what it judges.
+
+mod budget;
+mod plans;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use budget::Budget;
+use plans::{PlanSeen, read_plan};
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Short name of the rule.
+    pub(crate) rule: &'static str,
+    /// What was seen.
+    pub(crate) message: String,
+    /// When, in virtual microseconds.
+    pub(crate) at: u64,
+}
+
+/// What the job was told to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) min_nodes: u64,
+    pub(crate) max_nodes: u64,
+    pub(crate) max_restarts: u64,
+}
+
+/// Watches one simulated job.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    limits: Limits,
+    now: u64,
+    plan: Option<PlanSeen>,
+    result: Option<Value>,
+    budget: Budget,
+    /// Living workers: serial number -> node, generation, rank.
+    alive: BTreeMap<u64, (String, u64, u64)>,
+    /// Workers of each generation that ended well.
+    ended_well: BTreeMap<u64, BTreeSet<u64>>,
+    /// Generations in which something was done that may end them; the ranks that were hit, if it was ranks.
+    causes: BTreeMap<u64, BTreeSet<Option<u64>>>,
+    /// Keepers that are no more: node and incarnation.
+    dead_keepers: BTreeSet<(String, u64)>,
+    restarts_asked: BTreeSet<u64>,
+    end_asked: bool,
+    unkillable_seen: bool,
+    finished: BTreeMap<String, i64>,
+}
+
+type Checked = Result<(), Violation>;
+
+impl Checker {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            now: 0,
+            plan: None,
+            result: None,
+            budget: Budget::new(limits.max_restarts),
+            alive: BTreeMap::new(),
+            ended_well: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            dead_keepers: BTreeSet::new(),
+            restarts_asked: BTreeSet::new(),
+            end_asked: false,
+            unkillable_seen: false,
+            finished: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn at(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    pub(crate) fn violation<T>(&self, rule: &'static str, message: String) -> Result<T, Violation> {
+        Err(Violation {
+            rule,
+            message,
+            at: self.now,
+        })
+    }
+
+    // --- what the world tells ---
+
+    /// A worker process has come into being.
+    pub(crate) fn spawned(&mut self, serial: u64, node: &str, generation: u64, rank: u64) -> Checked {
+        if self.result.is_some() {
+            let message = format!("rank {rank} of generation {generation} was started on {node} after the end of the job");
+            return self.violation("terminal", message);
+        }
+        for (other_node, other_generation, other_rank) in self.alive.values() {
+            if *other_generation == generation && *other_rank == rank {
+                let message = format!("rank {rank} of generation {generation} was started on {node} and lives on {other_node}");
+                return self.violation("twin ranks", message);
+            }
+            if *other_generation != generation {
+                let message = format!(
+                    "rank {rank} of generation {generation} was started on {node} while rank {other_rank} of generation \
+                     {other_generation} lives on {other_node}"
+                );
+                return self.violation("generations overlap", message);
+            }
+        }
+        self.alive.insert(serial, (node.to_owned(), generation, rank));
+        Ok(())
+    }
+
+    /// A worker process runs no more instructions: it is dead, or SIGKILL is on it.
+    pub(crate) fn ended(&mut self, serial: u64, well: bool) {
+        if let Some((_, generation, rank)) = self.alive.remove(&serial)
+            && well
+        {
+            self.ended_well.entry(generation).or_default().insert(rank);
+        }
+    }
+
+    /// Something was done to the generation that may end it.
+    pub(crate) fn cause(&mut self, generation: u64, rank: Option<u64>) {
+        self.causes.entry(generation).or_default().insert(rank);
+    }
+
+    pub(crate) fn keeper_died(&mut self, node: &str, incarnation: u64) {
+        self.dead_keepers.insert((node.to_owned(), incarnation));
+    }
+
+    pub(crate) fn restart_asked(&mut self, generation: u64) {
+        self.restarts_asked.insert(generation);
+        // The request may be about the generation that is on its way.
+        let published = self.plan.as_ref().map_or(0, |plan| plan.generation);
+        self.restarts_asked.insert(published);
+    }
+
+    pub(crate) fn end_asked(&mut self) {
+        self.end_asked = true;
+    }
+
+    pub(crate) fn unkillable(&mut self) {
+        self.unkillable_seen = true;
+    }
+
+    pub(crate) fn step(&mut self, generation: u64, step: u64) {
+        self.budget.step(generation, step);
+    }
+
+    /// A member has left, with this exit code.
+    pub(crate) fn finished(&mut self, node: &str, exit_code: i64) -> Checked {
+        let alive = self.alive.values().find(|(of, ..)| of == node);
+        if let Some((_, generation, rank)) = alive {
+            let message = format!("{node} left while rank {rank} of generation {generation} was alive on it");
+            return self.violation("left too early", message);
+        }
+        self.finished.insert(node.to_owned(), exit_code);
+        Ok(())
+    }
+
+    /// The store has changed: `None` for a key that is gone.
+    pub(crate) fn stored(&mut self, key: &str, value: Option<&str>) -> Checked {
+        let name = key.splitn(4, '/').nth(3).unwrap_or_default();
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+        match (name, value.map(read)) {
+            ("plan", Some(plan)) => self.plan_stored(&plan),
+            ("ledger/job", Some(ledger)) => self.ledger_stored(&ledger),
+            ("result", Some(result)) => self.result_stored(result),
+            ("plan" | "ledger/job" | "result" | "spec", None) => {
+                self.violation("record lost", format!("{key} was deleted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The end of the simulation, with the nodes that are up.
+    pub(crate) fn finally(&self, up: &[String]) -> Checked {
+        let Some(result) = &self.result else {
+            return self.violation("liveness", "the job has not ended".to_owned());
+        };
+        for node in up {
+            match self.finished.get(node) {
+                None => {
+                    let message = format!("{node} has not learnt that the job has ended");
+                    return self.violation("liveness", message);
+                }
+                Some(code) if *code != exit_code(result) && *code != 78 => {
+                    let message = format!("{node} left with {code}, the job's result is {result}");
+                    return self.violation("one result", message);
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some((node, generation, rank)) = self.alive.values().next() {
+            let message = format!("rank {rank} of generation {generation} is still alive on {node}");
+            return self.violation("left behind", message);
+        }
+        Ok(())
+    }
+
+    /// How the job ended: its outcome in the store's words.
+    pub(crate) fn outcome(&self) -> &str {
+        let result = self.result.as_ref();
+        result.and_then(|result| result["outcome"].as_str()).unwrap_or("none")
+    }
+
+    pub(crate) fn generations(&self) -> u64 {
+        self.plan.as_ref().map_or(0, |plan| plan.generation)
+    }
+
+    // --- rules about the records ---
+
+    fn plan_stored(&mut self, value: &Value) -> Checked {
+        let Some(plan) = read_plan(value) else {
+            return self.violation("plan", format!("this is no plan: {value}"));
+        };
+        if self.result.is_some() {
+            return self.violation("terminal", "a plan was written after the end of the job".to_owned());
+        }
+        if let Err(message) = plan.ranks_are_whole(self.limits.min_nodes, self.limits.max_nodes) {
+            return self.violation("ranks", message);
+        }
+        let before = self.plan.take();
+        let generation = before.as_ref().map_or(0, |plan| plan.generation);
+        match before {
+            Some(before) if plan.generation == generation => {
+                if let Err(message) = before.may_become(&plan) {
+                    return self.violation("one plan a generation", message);
+                }
+                if plan.drains && !before.drains {
+                    self.must_have_cause(generation, &before, "was drained")?;
+                }
+            }
+            before if plan.generation == generation + 1 => {
+                if let Some(before) = before {
+                    self.must_have_cause(generation, &before, "was succeeded by another")?;
+                    let asked = self.restarts_asked.contains(&generation);
+                    if let Err(message) = self.budget.restart(generation, asked) {
+                        return self.violation("restart budget", message);
+                    }
+                }
+            }
+            _ => {
+                let message = format!("the plan of generation {generation} was followed by that of {}", plan.generation);
+                return self.violation("generations grow by one", message);
+            }
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    fn must_have_cause(&self, generation: u64, plan: &PlanSeen, what: &str) -> Checked {
+        let died = plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
+        let asked = self.end_asked || self.restarts_asked.contains(&generation);
+        if died || asked || self.causes.contains_key(&generation) {
+            return Ok(());
+        }
+        self.violation("false alarm", format!("generation {generation} {what}, but nothing had happened to it"))
+    }
+
+    fn ledger_stored(&mut self, value: &Value) -> Checked {
+        if self.result.is_some() {
+            let message = "the ledger was written after the end of the job".to_owned();
+            return self.violation("terminal", message);
+        }
+        let charged = value["restarts_charged"].as_u64().unwrap_or(u64::MAX);
+        let used = value["restarts_used"].as_u64().unwrap_or(u64::MAX);
+        let judged = value["judged"].as_u64().unwrap_or(u64::MAX);
+        match self.budget.ledger(charged, used, judged) {
+            Ok(()) => Ok(()),
+            Err(message) => self.violation("charged once", message),
+        }
+    }
+
+    fn result_stored(&mut self, value: Value) -> Checked {
+        if let Some(before) = &self.result {
+            let message = format!("the result {before} was replaced by {value}");
+            return self.violation("terminal", message);
+        }
+        let generation = self.plan.as_ref().map_or(0, |plan| plan.generation);
+        let words = value["message"].as_str().unwrap_or_default();
+        if words.is_empty() || value["generation"].as_u64() != Some(generation) {
+            let message = format!("generation {generation} ended with a result that does not say so: {value}");
+            return self.violation("result", message);
+        }
+        self.result_is_true(&value, generation)?;
+        self.result = Some(value);
+        Ok(())
+    }
+
+    fn result_is_true(&self, value: &Value, generation: u64) -> Checked {
+        let rule = value["rule"].as_str().unwrap_or_default();
+        match value["outcome"].as_str().unwrap_or_default() {
+            "succeeded" => self.everybody_ended_well(generation),
+            "stopped" if self.end_asked => Ok(()),
+            "stopped" => self.violation("result", "nobody asked the job to stop".to_owned()),
+            "failed" => match (rule, &self.plan) {
+                ("not_enough_nodes", _) => Ok(()),
+                ("node_at_fault", _) if self.unkillable_seen => Ok(()),
+                ("node_at_fault", _) => {
+                    self.violation("result", "a node was blamed, but every worker could be killed".to_owned())
+                }
+                (_, Some(plan)) => {
+                    self.must_have_cause(generation, plan, "ended in failure")?;
+                    self.blames_the_right_rank(value, generation, plan)
+                }
+                (_, None) => self.violation("result", format!("failed before it began: {value}")),
+            },
+            _ => self.violation("result", format!("this is no result: {value}")),
+        }
+    }
+
+    fn everybody_ended_well(&self, generation: u64) -> Checked {
+        let ranks = self.plan.as_ref().map_or(0, |plan| plan.world_size);
+        let well = self.ended_well.get(&generation).map_or(0, BTreeSet::len);
+        if ranks > 0 && well as u64 == ranks {
+            return Ok(());
+        }
+        let message = format!("success, but {well} of {ranks} workers of generation {generation} ended well");
+        self.violation("result", message)
+    }
+
+    /// The rank that is blamed was hit, unless a node took the evidence with it.
+    fn blames_the_right_rank(&self, value: &Value, generation: u64, plan: &PlanSeen) -> Checked {
+        let root = &value["root_cause"];
+        let evidence_lost = plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
+        let hit = self.causes.get(&generation);
+        let Some(rank) = root["rank"].as_u64().filter(|_| !evidence_lost) else {
+            return Ok(());
+        };
+        if hit.is_some_and(|hit| hit.contains(&Some(rank))) {
+            return Ok(());
+        }
+        let message = format!("rank {rank} was blamed for the end of generation {generation}, but these were hit: {hit:?}");
+        self.violation("culprit", message)
+    }
+}
+
+/// The exit code that a result stands for, as the documentation has it.
+fn exit_code(result: &Value) -> i64 {
+    let exit = &result["exit"];
+    match exit.as_str() {
+        Some("success") => return 0,
+        Some("infrastructure") => return 75,
+        Some("node") => return 76,
+        Some("configuration") => return 78,
+        _ => {}
+    }
+    if let Some(signal) = exit["interrupted"].as_i64() {
+        return 128 + signal;
+    }
+    let worker = &exit["worker"];
+    match (worker["code"].as_i64(), worker["signal"].as_i64()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => -1,
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plans, read from the store's JSON.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// A plan as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PlanSeen {
+    pub(super) generation: u64,
+    pub(super) world_size: u64,
+    pub(super) drains: bool,
+    /// Node and incarnation, number of workers, first rank.
+    members: Vec<((String, u64), u64, u64)>,
+    master: Value,
+    restart_count: u64,
+}
+
+/// Reads a plan; `None` if it is none.
+pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
+    let member = |value: &Value| {
+        let keeper = (value["node"].as_str()?.to_owned(), value["incarnation"].as_u64()?);
+        Some((keeper, value["slots"].as_u64()?, value["base_rank"].as_u64()?))
+    };
+    Some(PlanSeen {
+        generation: value["generation"].as_u64()?,
+        world_size: value["world_size"].as_u64()?,
+        drains: value["phase"].as_str() != Some("run"),
+        members: value["members"].as_array()?.iter().map(member).collect::<Option<_>>()?,
+        master: value["master"].clone(),
+        restart_count: value["restart_count"].as_u64()?,
+    })
+}
+
+impl PlanSeen {
+    pub(super) fn keepers(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.members.iter().map(|(keeper, ..)| keeper)
+    }
+
+    /// The ranks are 0..world size, each on one node; the number of nodes is allowed.
+    pub(super) fn ranks_are_whole(&self, min_nodes: u64, max_nodes: u64) -> Result<(), String> {
+        let nodes: BTreeSet<_> = self.members.iter().map(|((node, _), ..)| node).collect();
+        let count = self.members.len() as u64;
+        let mut next = 0;
+        for (_, slots, base_rank) in &self.members {
+            if *base_rank != next || *slots == 0 {
+                return Err(format!("the ranks of generation {} have gaps: {:?}", self.generation, self.members));
+            }
+            next += slots;
+        }
+        if nodes.len() as u64 != count || next != self.world_size {
+            return Err(format!("generation {} is not one world: {:?}", self.generation, self.members));
+        }
+        if count < min_nodes || count > max_nodes {
+            let generation = self.generation;
+            return Err(format!("generation {generation} has {count} nodes; {min_nodes} to {max_nodes} are allowed"));
+        }
+        if self.restart_count + 1 != self.generation {
+            return Err(format!("generation {} calls itself restart {}", self.generation, self.restart_count));
+        }
+        Ok(())
+    }
+
+    /// Within a generation, only "run" may become "drain".
+    pub(super) fn may_become(&self, next: &Self) -> Result<(), String> {
+        let same = self.members == next.members
+            && self.world_size == next.world_size
+            && self.master == next.master
+            && self.restart_count == next.restart_count;
+        if !same {
+            return Err(format!("the plan of generation {} was changed: {self:?} to {next:?}", self.generation));
+        }
+        if self.drains && !next.drains {
+            return Err(format!("generation {} was drained and then told to run", self.generation));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a job's records lie in the store.
+
+use crate::{Generation, NodeName};
+
+/// The keys of one job, all under `/steadfast/<job>/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    prefix: String,
+}
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    Spec,
+    Leader,
+    Member(NodeName),
+    Plan,
+    Findings(Generation, NodeName),
+    Ledger,
+    Result,
+    Other,
+}
+
+impl Keys {
+    /// The keys of the job with that name. Any name will do: what would clash with the layout is escaped.
+    pub fn new(job: &str) -> Self {
+        Self {
+            prefix: format!("/steadfast/{}/", escape(job)),
+        }
+    }
+
+    /// What all keys of the job begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What every member must agree on.
+    pub fn spec(&self) -> String {
+        format!("{}spec", self.prefix)
+    }
+
+    /// Who leads; its create revision is the leader's epoch.
+    pub fn leader(&self) -> String {
+        format!("{}leader", self.prefix)
+    }
+
+    /// What the records of all members begin with.
+    pub fn members(&self) -> String {
+        format!("{}members/", self.prefix)
+    }
+
+    /// The record of one member.
+    pub fn member(&self, node: &NodeName) -> String {
+        format!("{}members/{}", self.prefix, escape(&node.0))
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> String {
+        format!("{}plan", self.prefix)
+    }
+
+    /// The faults that one member saw in one generation.
+    pub fn findings(&self, generation: Generation, node: &NodeName) -> String {
+        format!("{}findings/{}/{}", self.prefix, generation, escape(&node.0))
+    }
+
+    /// The job's memory of faults: restart budget, repeated failures, excluded nodes.
+    pub fn ledger(&self) -> String {
+        format!("{}ledger/job", self.prefix)
+    }
+
+    /// How the job ended.
+    pub fn result(&self) -> String {
+        format!("{}result", self.prefix)
+    }
+
+    pub(crate) fn kind(&self, key: &str) -> KeyKind {
+        let Some(rest) = key.strip_prefix(&self.prefix) else {
+            return KeyKind::Other;
+        };
+        match rest {
+            "spec" => KeyKind::Spec,
+            "leader" => KeyKind::Leader,
+            "plan" => KeyKind::Plan,
+            "ledger/job" => KeyKind::Ledger,
+            "result" => KeyKind::Result,
+            _ => nested_kind(rest),
+        }
+    }
+}
+
+fn nested_kind(rest: &str) -> KeyKind {
+    if let Some(node) = rest.strip_prefix("members/") {
+        return KeyKind::Member(NodeName(unescape(node)));
+    }
+    let parsed = rest
+        .strip_prefix("findings/")
+        .and_then(|rest| rest.split_once('/'))
+        .and_then(|(generation, node)| Some((generation.parse().ok()?, node)));
+    match parsed {
+        Some((generation, node)) => {
+            KeyKind::Findings(Generation(generation), NodeName(unescape(node)))
+        }
+        None => KeyKind::Other,
+    }
+}
+
+fn escape(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}
+
+fn unescape(name: &str) -> String {
+    name.replace("%2F", "/").replace("%25", "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back_as_what_they_are() {
+        let keys = Keys::new("team/job%");
+        let node = NodeName::from("rack/7%2F");
+        assert_eq!(keys.prefix(), "/steadfast/team%2Fjob%25/");
+        assert_eq!(keys.kind(&keys.plan()), KeyKind::Plan);
+        assert_eq!(keys.kind(&keys.member(&node)), KeyKind::Member(node.clone()));
+        assert_eq!(
+            keys.kind(&keys.findings(Generation(7), &node)),
+            KeyKind::Findings(Generation(7), node)
+        );
+        assert_eq!(keys.kind("/steadfast/other/plan"), KeyKind::Other);
+    }
+}

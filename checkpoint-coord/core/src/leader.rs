@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The leader: gathers members, publishes plans, judges faults, ends the job.
+//!
+//! Everything that it must remember is in the store, written in one transaction with the plan or the result that rests
+//! on it. So it does not matter which leader acts, how often it is rebuilt, or how late it hears of something.
+
+mod decide;
+mod event;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{
+    Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request, RequestKind,
+    Revision, Transaction, Versioned, View,
+};
+
+pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
+use standing::Standing;
+
+/// How long to wait before a write that failed or was refused is tried again, when nothing else changes.
+const WRITE_RETRY: Duration = Duration::from_millis(200);
+/// SIGTERM, the first signal of a stop that nobody asked for.
+const TERMINATE: i32 = 15;
+
+/// What the leader is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaderState {
+    /// Not enough members for the smallest world.
+    Gathering,
+    /// The plan is out; the generation runs.
+    Running(Generation),
+    /// An incident is open; not all members have stopped.
+    Draining(Generation),
+    /// All have stopped; what comes next is being written.
+    Deciding(Generation),
+    /// The result is published.
+    Finished,
+    /// Somebody else leads.
+    Deposed,
+}
+
+/// Decides for the job. See the crate's documentation for how it is driven.
+#[derive(Debug)]
+pub struct Leader {
+    settings: LeaderSettings,
+    /// Create revision of the `leader` key that makes this leader the leader.
+    epoch: Revision,
+    view: View,
+    state: LeaderState,
+    reason: String,
+    /// What is to be said once the write in flight has succeeded.
+    in_flight: Option<String>,
+    /// The view must be as new as our own last write before anything is decided on it.
+    awaited: Revision,
+    retry_at: Option<Instant>,
+    wake_at: Option<Instant>,
+    missing_since: BTreeMap<NodeName, Instant>,
+    gathering_since: Option<Instant>,
+    enough_since: Option<Instant>,
+}
+
+impl Leader {
+    /// The leader of that epoch, which is the create revision of the `leader` key that its runtime holds.
+    pub fn new(settings: LeaderSettings, epoch: Revision, view: View) -> Self {
+        Self {
+            settings,
+            epoch,
+            view,
+            state: LeaderState::Gathering,
+            reason: "looking at what the store holds".to_owned(),
+            in_flight: None,
+            awaited: Revision(0),
+            retry_at: None,
+            wake_at: None,
+            missing_since: BTreeMap::new(),
+            gathering_since: None,
+            enough_since: None,
+        }
+    }
+
+    /// Takes in one event; the effects are to be carried out in their order.
+    pub fn handle(&mut self, now: Instant, event: LeaderEvent) -> Vec<LeaderEffect> {
+        let mut effects = Vec::new();
+        if self.state == LeaderState::Deposed {
+            return effects;
+        }
+        match event {
+            LeaderEvent::Changed(batch) => {
+                self.view.apply(&batch);
+                self.retry_at = None;
+            }
+            LeaderEvent::Relisted { entries, revision } => {
+                self.view = View::load(self.view.keys().clone(), &entries, revision);
+                self.retry_at = None;
+            }
+            LeaderEvent::WriteDone(outcome) => self.take_in_outcome(now, outcome, &mut effects),
+            LeaderEvent::WriteFailed => {
+                self.in_flight = None;
+                self.retry_at = Some(now + WRITE_RETRY);
+            }
+            LeaderEvent::Tick => {}
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.retry_at.into_iter().chain(self.wake_at).min()
+    }
+
+    /// What the leader is doing.
+    pub fn state(&self) -> LeaderState {
+        self.state
+    }
+
+    /// What it waits for, in words.
+    pub fn reason(&self) -> String {
+        self.reason.clone()
+    }
+
+    /// What the leader knows of the store.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    fn take_in_outcome(
+        &mut self,
+        now: Instant,
+        outcome: Outcome,
+        effects: &mut Vec<LeaderEffect>,
+    ) {
+        let said = self.in_flight.take();
+        if outcome.succeeded {
+            self.awaited = self.awaited.max(outcome.revision);
+            if let Some(text) = said.filter(|text| !text.is_empty()) {
+                effects.push(LeaderEffect::Say(text));
+            }
+        } else {
+            self.retry_at = Some(now + WRITE_RETRY);
+        }
+    }
+
+    fn advance(&mut self, now: Instant, effects: &mut Vec<LeaderEffect>) {
+        self.wake_at = None;
+        let holds = self
+            .view
+            .leader()
+            .is_some_and(|leader| leader.create_revision == self.epoch);
+        if !holds && self.view.revision() >= self.epoch {
+            self.set(LeaderState::Deposed, "another supervisor leads the job");
+            return;
+        }
+        if let Some(result) = self.view.result() {
+            let message = result.message.clone();
+            self.set(LeaderState::Finished, &message);
+            return;
+        }
+        if self.in_flight.is_some()
+            || self.retry_at.is_some()
+            || self.view.revision() < self.awaited
+        {
+            return;
+        }
+        if let Some(problem) = self.view.blocking_problem().map(ToString::to_string) {
+            self.reason = problem;
+            return;
+        }
+        let Some(spec) = self.view.spec().map(|spec| spec.value.clone()) else {
+            self.set(LeaderState::Gathering, "waiting for the first member to register");
+            return;
+        };
+        let ledger = self.ledger();
+        match self.view.plan().cloned() {
+            None => self.gather(now, &spec, ledger, None, effects),
+            Some(plan) if ledger.judged == plan.value.generation => {
+                self.gather(now, &spec, ledger, Some(plan.value), effects);
+            }
+            Some(plan) => self.supervise(now, &spec, plan, effects),
+        }
+    }
+
+    /// A generation is out: does it run, must it end, has it ended?
+    fn supervise(
+        &mut self,
+        now: Instant,
+        spec: &JobSpec,
+        plan: Versioned<Plan>,
+        effects: &mut Vec<LeaderEffect>,
+    ) {
+        let plan = plan.value;
+        self.gathering_since = None;
+        self.enough_since = None;
+        let standings = self.standings(now, &plan);
+        if standings.iter().all(|(_, standing)| *standing == Standing::Completed) {
+            self.succeed(&plan, effects);
+        } else if standings.iter().all(|(_, standing)| standing.is_over()) {
+            self.decide(now, spec, &plan, &standings, effects);
+        } else if !plan.is_run() {
+            let waiting = standing::list(&standings, |standing| !standing.is_over());
+            let reason = format!("waiting for the workers to be stopped on {waiting}");
+            self.set(LeaderState::Draining(plan.generation), &reason);
+        } else if let Some(phase) = self.reason_to_drain(&plan, &standings) {
+            self.drain(plan, phase, effects);
+        } else {
+            self.set_running(&plan, &standings);
+        }
+    }
+
+    /// Why the running generation must end, if it must.
+    fn reason_to_drain(
+        &self,
+        plan: &Plan,
+        standings: &[(NodeName, Standing)],
+    ) -> Option<PlanPhase> {
+        if let Some(request) = self.stop_request().or_else(|| self.restart_request(plan)) {
+            let (signal, grace_ms) = match request.kind {
+                RequestKind::Stop { signal, grace_ms } => (signal, grace_ms),
+                RequestKind::Restart => (TERMINATE, None),
+            };
+            return Some(PlanPhase::Drain {
+                signal,
+                requested: true,
+                grace_ms,
+                why: request.reason,
+            });
+        }
+        let fault = self
+            .view
+            .findings_of(plan.generation)
+            .into_iter()
+            .find(crate::member::is_fatal)
+            .map(|finding| finding.summary);
+        let ending = standings.iter().any(|(_, standing)| standing.is_ending());
+        (fault.is_some() || ending).then(|| PlanPhase::Drain {
+            signal: TERMINATE,
+            requested: false,
+            grace_ms: None,
+            why: fault.unwrap_or_else(|| {
+                let ending = standing::list(standings, Standing::is_ending);
+                format!("the generation has ended on {ending}")
+            }),
+        })
+    }
+
+    fn set_running(&mut self, plan: &Plan, standings: &[(NodeName, Standing)]) {
+        let missing = standing::list(standings, |standing| *standing == Standing::Missing);
+        let reason = if missing.is_empty() {
+            format!("{} workers on {} nodes", plan.world_size, plan.members.len())
+        } else {
+            format!("waiting for {missing} to register again")
+        };
+        self.set(LeaderState::Running(plan.generation), &reason);
+    }
+
+    /// Somebody's wish that the job end, if there is one.
+    fn stop_request(&self) -> Option<Request> {
+        self.requests()
+            .find(|request| matches!(request.kind, RequestKind::Stop { .. }))
+            .cloned()
+    }
+
+    fn restart_request(&self, plan: &Plan) -> Option<Request> {
+        self.requests()
+            .find(|request| {
+                request.kind == RequestKind::Restart && request.generation == plan.generation
+            })
+            .cloned()
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.view
+            .members()
+            .values()
+            .filter_map(|record| record.value.request.as_ref())
+    }
+
+    fn ledger(&self) -> Ledger {
+        self.view
+            .ledger()
+            .map(|ledger| ledger.value.clone())
+            .unwrap_or_default()
+    }
+
+    fn wake(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+    }
+
+    fn set(&mut self, state: LeaderState, reason: &str) {
+        self.state = state;
+        if self.reason != reason {
+            reason.clone_into(&mut self.reason);
+        }
+    }
+
+    fn write(&mut self, transaction: Transaction, say: String, effects: &mut Vec<LeaderEffect>) {
+        self.in_flight = Some(say);
+        effects.push(LeaderEffect::Write(transaction));
+    }
+}

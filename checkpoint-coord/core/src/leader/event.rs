@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the leader is told, and what it wants done.
+
+use std::time::Duration;
+
+use crate::{ChangeBatch, KeyValue, Outcome, Revision, Transaction};
+
+/// How patient the leader is. What the members must agree on is in the job's spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaderSettings {
+    /// How long to wait for more members than the smallest world needs, once there are that many.
+    pub gather_window: Duration,
+    /// How long to wait for as many members as the smallest world needs, before the job ends.
+    pub gather_timeout: Duration,
+    /// How long a member's record may be missing before the member counts as lost.
+    pub lost_after: Duration,
+}
+
+impl Default for LeaderSettings {
+    fn default() -> Self {
+        Self {
+            gather_window: Duration::from_secs(30),
+            gather_timeout: Duration::from_secs(15 * 60),
+            lost_after: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What the leader is told. Send a [`LeaderEvent::Tick`] first, so that it looks around.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LeaderEvent {
+    /// The store changed.
+    Changed(ChangeBatch),
+    /// The store was read anew, because changes had been missed.
+    Relisted {
+        /// All of the job's keys.
+        entries: Vec<KeyValue>,
+        /// The revision at which they were read.
+        revision: Revision,
+    },
+    /// The last [`LeaderEffect::Write`] was carried out; its guards held or did not.
+    WriteDone(Outcome),
+    /// It is not known whether the last [`LeaderEffect::Write`] was carried out.
+    WriteFailed,
+    /// Time has passed; see [`crate::Leader::next_deadline`].
+    Tick,
+}
+
+/// What the leader wants done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LeaderEffect {
+    /// Write to the store and answer with `WriteDone` or `WriteFailed`. There is never more than one outstanding.
+    Write(Transaction),
+    /// Tell the user.
+    Say(String),
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a member is told, and what it wants done.
+
+use std::time::Duration;
+
+use steadfast_proto::v1::Finding;
+
+use crate::{
+    ChangeBatch, Generation, Incarnation, Instant, JobResult, JobSpec, KeyValue, Keys, LeaseId,
+    LocalRank, NodeName, Outcome, Plan, Revision, Transaction, WorkerExit,
+};
+
+/// What a finding's `kind` can be, as far as the core cares.
+pub mod kinds {
+    /// A worker has ended with a non-zero code or by a signal.
+    pub const WORKER_EXITED: &str = "worker.exited";
+    /// A worker is on its way out but not yet reaped. Acted on only when it carries a signal or a non-zero exit code:
+    /// without one it may be a worker that has finished its work.
+    pub const WORKER_DYING: &str = "worker.dying";
+    /// A worker could not be started.
+    pub const WORKER_SPAWN_FAILED: &str = "worker.spawn_failed";
+    /// A worker survived SIGKILL.
+    pub const WORKER_UNKILLABLE: &str = "worker.unkillable";
+    /// A worker makes no progress and will not make any.
+    pub const WORKER_HUNG: &str = "worker.hung";
+    /// A member of the generation is gone.
+    pub const MEMBER_LOST: &str = "member.lost";
+}
+
+/// What a member must know beforehand.
+#[derive(Debug, Clone)]
+pub struct MemberSettings {
+    /// The job's keys.
+    pub keys: Keys,
+    /// This node.
+    pub node: NodeName,
+    /// This life of the keeper.
+    pub incarnation: Incarnation,
+    /// Host name or address at which other nodes reach this one.
+    pub address: String,
+    /// Number of workers on this node, at least 1.
+    pub slots: u32,
+    /// What this member believes the job to be.
+    pub spec: JobSpec,
+    /// Time from the first signal to SIGKILL after a fault.
+    pub restart_grace: Duration,
+    /// Time from the first signal to SIGKILL when somebody asked for the stop.
+    pub stop_grace: Duration,
+    /// The lease that the member's record is bound to, if the store has leases for it.
+    pub lease: Option<LeaseId>,
+}
+
+/// What a member is told. The first event must be [`MemberEvent::Resume`]; nothing is done before it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MemberEvent {
+    /// What the keeper really has, at the start (nothing) and after a respawn of the agent. The keeper reports *every*
+    /// worker of the generation that it started last, those that have exited included, acknowledged or not. Before it
+    /// speaks, it has carried out everything that the dead agent had sent.
+    Resume {
+        /// All workers of the last started generation.
+        workers: Vec<WorkerObservation>,
+        /// Set when the keeper has been told to stop that generation.
+        stopping: Option<KeeperStop>,
+        /// A free port, for the master of the next generation.
+        next_port: u16,
+    },
+    /// The store changed.
+    Changed(ChangeBatch),
+    /// The store was read anew, because changes had been missed.
+    Relisted {
+        /// All of the job's keys.
+        entries: Vec<KeyValue>,
+        /// The revision at which they were read.
+        revision: Revision,
+    },
+    /// The keeper has started the workers of a generation, except those that failed to start.
+    Started {
+        /// Which generation.
+        generation: Generation,
+        /// Workers that could not be started.
+        failures: Vec<SpawnFailure>,
+    },
+    /// A worker was reaped. May come more than once; send it again with a finding once one can be made.
+    WorkerExited {
+        /// Its generation.
+        generation: Generation,
+        /// Which worker.
+        local_rank: LocalRank,
+        /// How it ended.
+        exit: WorkerExit,
+        /// When it was reaped, on this node's clock.
+        at: Instant,
+        /// What is known about why. `monotonic_ns` is when the fault happened: for an error file, its time. Fields
+        /// that place it (generation, node, ranks, step) are filled in by the core.
+        finding: Option<Finding>,
+    },
+    /// Some detector saw something.
+    Finding(Finding),
+    /// All workers of a generation are gone, with their whole process trees, except the unkillable ones.
+    Stopped {
+        /// Which generation.
+        generation: Generation,
+        /// Workers that survived SIGKILL.
+        unkillable: Vec<LocalRank>,
+        /// A free port, for the master of the next generation.
+        next_port: u16,
+    },
+    /// A training step was seen.
+    Step {
+        /// Generation of the worker that made it.
+        generation: Generation,
+        /// The step.
+        step: u64,
+    },
+    /// A signal that asks the job to end (SIGTERM, SIGINT, SIGHUP). After a respawn of the agent the keeper repeats the
+    /// last one, with its count, since the dead agent may not have written it down.
+    Interrupt {
+        /// Signal number.
+        signal: i32,
+        /// How many of these there have been, this one included.
+        count: u32,
+    },
+    /// Somebody asks over the control socket.
+    Operator(OperatorRequest),
+    /// The lease had to be replaced; the record moves to this one.
+    Lease(LeaseId),
+    /// The last [`MemberEffect::Write`] was carried out; its guards held or did not.
+    WriteDone(Outcome),
+    /// It is not known whether the last [`MemberEffect::Write`] was carried out.
+    WriteFailed,
+    /// Time has passed; see [`crate::Member::next_deadline`].
+    Tick,
+}
+
+/// A worker as the keeper has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerObservation {
+    /// Its generation.
+    pub generation: Generation,
+    /// Which worker.
+    pub local_rank: LocalRank,
+    /// How it is.
+    pub state: WorkerState,
+}
+
+/// How a worker is.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a handful of them, for the time of one event"
+)]
+pub enum WorkerState {
+    /// Not reaped yet.
+    Alive,
+    /// Reaped.
+    Exited {
+        /// How it ended.
+        exit: WorkerExit,
+        /// When it was reaped.
+        at: Instant,
+        /// What is known about why, as in [`MemberEvent::WorkerExited`].
+        finding: Option<Finding>,
+    },
+    /// Could not be started.
+    SpawnFailed(SpawnFailure),
+}
+
+/// A stop that the keeper has been told to carry out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeeperStop {
+    /// Which generation is being, or has been, stopped.
+    pub generation: Generation,
+    /// When it began.
+    pub began: Instant,
+}
+
+/// A worker that could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpawnFailure {
+    /// Which worker.
+    pub local_rank: LocalRank,
+    /// Why, in words.
+    pub message: String,
+    /// Whether trying again is bound to fail, as when the program does not exist.
+    pub certain: bool,
+    /// The exit code that a shell would give (126, 127), if there is one.
+    pub exit_code: Option<i32>,
+}
+
+/// What an operator can ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperatorRequest {
+    /// End the job.
+    Stop {
+        /// Time until SIGKILL; the stop grace when absent.
+        grace: Option<Duration>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Start a new generation on purpose.
+    Restart {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// What a member wants done, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MemberEffect {
+    /// Write to the store and answer with `WriteDone` or `WriteFailed`. There is never more than one outstanding.
+    Write(Transaction),
+    /// Start this node's workers as the plan says; answer with `Started`. A generation that is not newer than the one
+    /// that was started or stopped last must not be started.
+    Start {
+        /// The plan; it names this node.
+        plan: Plan,
+    },
+    /// Stop this node's workers: first signal, grace, SIGKILL; answer with `Stopped` when they are gone. May be repeated
+    /// for a generation; the keeper then goes on with what it is doing, and answers (again) when they are gone. For a
+    /// generation that was never started the answer comes at once, and it can be started no more.
+    Stop {
+        /// Which generation.
+        generation: Generation,
+        /// First signal.
+        first_signal: i32,
+        /// Time until SIGKILL.
+        grace: Duration,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Send SIGKILL now to what is left of a generation that is being stopped.
+    KillNow {
+        /// Which generation.
+        generation: Generation,
+    },
+    /// Tell the user.
+    Say(String),
+    /// The job has ended, nothing of ours runs any more: leave. Comes once.
+    Finish(JobResult),
+}

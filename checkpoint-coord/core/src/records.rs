@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The values in the store: JSON with a version; fields that this version does not know survive a rewrite.
+
+mod ledger;
+mod member;
+mod plan;
+mod result;
+mod spec;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use steadfast_proto::v1::Finding;
+
+use crate::{Incarnation, NodeName};
+
+pub use ledger::{Exclusion, Ledger};
+pub use member::{MemberPhase, MemberRecord, Request, RequestKind};
+pub use plan::{Endpoint, Plan, PlanMember, PlanPhase};
+pub use result::{EndRule, JobOutcome, JobResult};
+pub use spec::{JobSpec, PROTOCOL_VERSION};
+
+/// The version that this program writes into every record, and the highest that it reads.
+pub const RECORD_VERSION: u32 = 1;
+
+/// A value in the store that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Not the JSON that belongs there.
+    #[error("failed to read {key} from the store: {message}")]
+    Malformed {
+        /// Full key.
+        key: String,
+        /// What the JSON reader said.
+        message: String,
+    },
+    /// Written by a newer version of this program.
+    #[error(
+        "failed to read {key} from the store: its version is {found}, this program knows up to {RECORD_VERSION}; \
+         run the same version of steadfast on every node"
+    )]
+    TooNew {
+        /// Full key.
+        key: String,
+        /// Version found.
+        found: u64,
+    },
+}
+
+/// What one member found in one generation, under `findings/<generation>/<node>`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct FindingsRecord {
+    /// See [`RECORD_VERSION`].
+    pub version: u32,
+    /// In the order in which they were found.
+    pub findings: Vec<Finding>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+/// Who leads, under `leader`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderRecord {
+    /// See [`RECORD_VERSION`].
+    pub version: u32,
+    /// The leader's node.
+    pub node: NodeName,
+    /// The life of the keeper on that node.
+    pub incarnation: Incarnation,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+/// The record's JSON. Records hold nothing that JSON cannot say, so it cannot fail for them; were it to, an empty
+/// text is written, which every reader refuses.
+pub(crate) fn encode<T: Serialize>(record: &T) -> String {
+    serde_json::to_string(record).unwrap_or_default()
+}
+
+/// Reads a record, refusing those of newer versions.
+pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, RecordError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u64,
+    }
+    let malformed = |error: serde_json::Error| RecordError::Malformed {
+        key: key.to_owned(),
+        message: error.to_string(),
+    };
+    let Versioned { version } = serde_json::from_str(text).map_err(malformed)?;
+    if version > u64::from(RECORD_VERSION) {
+        return Err(RecordError::TooNew {
+            key: key.to_owned(),
+            found: version,
+        });
+    }
+    serde_json::from_str(text).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_survive_a_rewrite_and_newer_versions_are_refused() {
+        let text = r#"{"version":1,"node":"a","incarnation":3,"colour":{"red":1}}"#;
+        let record: LeaderRecord = decode("leader", text).unwrap();
+        let again: Value = serde_json::from_str(&encode(&record)).unwrap();
+        assert_eq!(again["colour"]["red"], 1);
+        let newer = decode::<LeaderRecord>("leader", r#"{"version":2}"#);
+        assert!(matches!(newer, Err(RecordError::TooNew { found: 2, .. })));
+        let torn = decode::<LeaderRecord>("leader", r#"{"version":1,"no"#);
+        assert!(matches!(torn, Err(RecordError::Malformed { .. })));
+    }
+}

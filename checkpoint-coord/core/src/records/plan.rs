@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the leader publishes for a generation.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Generation, Incarnation, NodeName, Rank};
+
+/// The plan in force, under `plan`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// See [`crate::RECORD_VERSION`].
+    pub version: u32,
+    /// Which incarnation of the world this is.
+    pub generation: Generation,
+    /// Whether it is to run or to end.
+    pub phase: PlanPhase,
+    /// The members, in rank order.
+    pub members: Vec<PlanMember>,
+    /// Number of workers in all.
+    pub world_size: u32,
+    /// Where rank 0 listens.
+    pub master: Endpoint,
+    /// Restarts so far, whatever their cause: always `generation - 1`.
+    pub restart_count: u64,
+    /// Why this generation exists, in words.
+    pub why: String,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+/// Whether a generation is to run or to end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanPhase {
+    /// Members start and keep their workers.
+    Run,
+    /// Members stop their workers and report.
+    Drain {
+        /// First signal that the workers get.
+        signal: i32,
+        /// Whether somebody asked for it (then the stop grace holds, else the restart grace).
+        requested: bool,
+        /// Milliseconds until SIGKILL, if it was asked for explicitly.
+        grace_ms: Option<u64>,
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// A member's place in a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanMember {
+    /// Its node.
+    pub node: NodeName,
+    /// The life of the keeper that is meant; a later one has no workers of this generation.
+    pub incarnation: Incarnation,
+    /// Number of workers.
+    pub slots: u32,
+    /// Global rank of its worker with local rank 0; the others follow.
+    pub base_rank: Rank,
+}
+
+/// Host and port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Host name or address.
+    pub address: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Plan {
+    /// Whether the generation is to run (rather than to end).
+    pub fn is_run(&self) -> bool {
+        self.phase == PlanPhase::Run
+    }
+
+    /// The place of `node` in this plan, whichever its incarnation.
+    pub fn member(&self, node: &NodeName) -> Option<&PlanMember> {
+        self.members.iter().find(|member| &member.node == node)
+    }
+
+    /// The index of `node` among the members (the group rank), if it is one.
+    pub fn group_rank(&self, node: &NodeName) -> Option<u32> {
+        self.members
+            .iter()
+            .position(|member| &member.node == node)
+            .and_then(|index| u32::try_from(index).ok())
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers for the values of single options. An error says what is wrong with the text, without repeating it.
+
+use std::collections::BTreeSet;
+
+use nix::sys::signal::Signal;
+
+use crate::settings::{CgroupUse, CoreSize, NodeRange, Stdin};
+
+/// A whole number of at least `least`.
+pub(crate) fn at_least(least: u32) -> impl FnOnce(&str) -> Result<u32, String> {
+    move |text| match text.trim().parse() {
+        Ok(number) if number >= least => Ok(number),
+        _ => Err(format!("must be a whole number of at least {least}")),
+    }
+}
+
+/// `true` or `false`, and the other words for them.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("must be `true` or `false`".to_owned()),
+    }
+}
+
+/// A TCP port.
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    match text.trim().parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err("must be a port from 1 to 65535".to_owned()),
+    }
+}
+
+/// `N` or `MIN:MAX`.
+pub(crate) fn nodes(text: &str) -> Result<NodeRange, String> {
+    let (min, max) = text.split_once(':').unwrap_or((text, text));
+    let number = |part: &str| {
+        at_least(1)(part).map_err(|_| "must be N or MIN:MAX, with numbers of at least 1".to_owned())
+    };
+    let (min, max) = (number(min)?, number(max)?);
+    if min > max {
+        return Err(format!(
+            "the smallest number of nodes, {min}, is above the largest, {max}"
+        ));
+    }
+    Ok(NodeRange { min, max })
+}
+
+/// A name that is safe in paths and keys, of at most `longest` characters.
+pub(crate) fn name(longest: usize) -> impl FnOnce(&str) -> Result<String, String> {
+    move |text| {
+        if text.is_empty() || text.len() > longest {
+            return Err(format!("a name has 1 to {longest} characters"));
+        }
+        if text.starts_with('.') || !text.bytes().all(is_name_byte) {
+            return Err(
+                "a name is made of letters, digits, `.`, `-` and `_`, and does not start with `.`"
+                    .to_owned(),
+            );
+        }
+        Ok(text.to_owned())
+    }
+}
+
+/// `text` with everything that [`name`] refuses replaced or cut off; may be empty.
+pub(crate) fn as_name(text: &str, longest: usize) -> String {
+    let name: String = text
+        .chars()
+        .map(|c| {
+            if u8::try_from(c).is_ok_and(is_name_byte) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    name.trim_start_matches('.').chars().take(longest).collect()
+}
+
+/// Text on one line, taken as it is.
+pub(crate) fn line(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err("must be text without line breaks".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// One word without spaces, taken as it is: a host or an address.
+pub(crate) fn word(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err("must be one word".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// `null` or `inherit`.
+pub(crate) fn stdin(text: &str) -> Result<Stdin, String> {
+    match text {
+        "null" => Ok(Stdin::Null),
+        "inherit" => Ok(Stdin::Inherit),
+        _ => Err("must be `null` or `inherit`".to_owned()),
+    }
+}
+
+/// `auto` or `off`.
+pub(crate) fn cgroup(text: &str) -> Result<CgroupUse, String> {
+    match text {
+        "auto" => Ok(CgroupUse::Auto),
+        "off" => Ok(CgroupUse::Off),
+        _ => Err("must be `auto` or `off`".to_owned()),
+    }
+}
+
+/// Bytes, with `K`, `M`, `G` or `T` for powers of 1024; `unlimited`; `inherit`.
+pub(crate) fn core_size(text: &str) -> Result<CoreSize, String> {
+    match text {
+        "unlimited" => return Ok(CoreSize::Unlimited),
+        "inherit" => return Ok(CoreSize::Inherit),
+        _ => {}
+    }
+    let wrong =
+        || "must be a size such as `0`, `512M` or `16G`, or `unlimited`, or `inherit`".to_owned();
+    let (digits, shift) = match text.bytes().last().map(|unit| unit.to_ascii_uppercase()) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        Some(b'T') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(1 << shift)
+        .map(CoreSize::Limit)
+        .ok_or_else(wrong)
+}
+
+/// Names such as `SIGTERM` or `TERM`, or numbers, with commas between them.
+pub(crate) fn signals(text: &str) -> Result<Vec<i32>, String> {
+    let mut signals = Vec::new();
+    for word in list(text) {
+        let upper = word.to_ascii_uppercase();
+        let name = if upper.starts_with("SIG") {
+            upper
+        } else {
+            format!("SIG{upper}")
+        };
+        let signal = word
+            .parse::<i32>()
+            .ok()
+            .and_then(|number| Signal::try_from(number).ok())
+            .or_else(|| name.parse::<Signal>().ok())
+            .ok_or_else(|| format!("`{word}` is not a signal"))?;
+        if matches!(signal, Signal::SIGKILL | Signal::SIGSTOP | Signal::SIGCHLD) {
+            return Err(format!("{signal} cannot be handled"));
+        }
+        if !signals.contains(&(signal as i32)) {
+            signals.push(signal as i32);
+        }
+    }
+    Ok(signals)
+}
+
+/// Local ranks with commas between them.
+pub(crate) fn ranks(text: &str) -> Result<BTreeSet<u32>, String> {
+    list(text)
+        .into_iter()
+        .map(|word| {
+            word.parse()
+                .map_err(|_| format!("`{word}` is not a local rank"))
+        })
+        .collect()
+}
+
+/// Words with commas between them; empty ones are left out.
+pub(crate) fn list(text: &str) -> Vec<String> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A regular expression with something to capture.
+pub(crate) fn progress_regex(text: &str) -> Result<String, String> {
+    let regex = regex::Regex::new(text).map_err(|error| {
+        // The last line of the message is the reason; the others draw the expression again.
+        let message = error.to_string();
+        let reason = message
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .trim_start_matches("error: ")
+            .to_owned();
+        format!("not a regular expression: {reason}")
+    })?;
+    if regex.captures_len() < 2 {
+        return Err(
+            "captures nothing: put parentheses around the step number, such as `step (\\d+)`"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_a_number_or_a_range() {
+        assert_eq!(nodes("4"), Ok(NodeRange { min: 4, max: 4 }));
+        assert_eq!(nodes("1:8"), Ok(NodeRange { min: 1, max: 8 }));
+        assert!(nodes("0").is_err() && nodes("").is_err() && nodes("1:2:3").is_err());
+        assert_eq!(
+            nodes("3:2").unwrap_err(),
+            "the smallest number of nodes, 3, is above the largest, 2"
+        );
+    }
+
+    #[test]
+    fn core_sizes_take_units() {
+        assert_eq!(core_size("0"), Ok(CoreSize::Limit(0)));
+        assert_eq!(core_size("16g"), Ok(CoreSize::Limit(16 << 30)));
+        assert_eq!(core_size("unlimited"), Ok(CoreSize::Unlimited));
+        assert!(
+            core_size("G").is_err() && core_size("99999999T").is_err() && core_size("-1").is_err()
+        );
+    }
+
+    #[test]
+    fn signals_are_names_or_numbers() {
+        assert_eq!(signals("SIGTERM, usr1,2"), Ok(vec![15, 10, 2]));
+        assert_eq!(signals("SIGKILL").unwrap_err(), "SIGKILL cannot be handled");
+        assert_eq!(signals("SIGFOO").unwrap_err(), "`SIGFOO` is not a signal");
+    }
+
+    #[test]
+    fn names_are_safe_in_paths() {
+        assert!(name(64)("llama-7b_v1.2").is_ok());
+        for bad in ["", "..", "a/b", "a b", &"x".repeat(65)] {
+            assert!(name(64)(bad).is_err(), "{bad}");
+        }
+        assert_eq!(as_name("../my job", 64), "-my-job");
+    }
+
+    #[test]
+    fn a_progress_expression_must_capture() {
+        assert!(progress_regex(r"iter (\d+)").is_ok());
+        assert!(
+            progress_regex(r"iter \d+")
+                .unwrap_err()
+                .starts_with("captures nothing")
+        );
+        assert_eq!(
+            progress_regex("(").unwrap_err(),
+            "not a regular expression: unclosed group"
+        );
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The table of options.
+
+use super::option::{Default, Group, Key, Kind, OptionSpec};
+
+/// The spec of `key`.
+pub(crate) fn spec(key: Key) -> &'static OptionSpec {
+    // The table is in the order of `Key`; a test holds it to that.
+    &OPTIONS[key as usize]
+}
+
+/// The spec of the option with this flag.
+pub(crate) fn by_name(name: &str) -> Option<&'static OptionSpec> {
+    OPTIONS.iter().find(|spec| spec.name == name)
+}
+
+const fn option(key: Key, name: &'static str, group: Group, doc: &'static str) -> OptionSpec {
+    OptionSpec {
+        key,
+        name,
+        short: None,
+        value_name: "TEXT",
+        kind: Kind::Text,
+        group,
+        default: Default::Unset,
+        torchrun_default: None,
+        doc,
+    }
+}
+
+impl OptionSpec {
+    const fn kind(mut self, kind: Kind, value_name: &'static str) -> Self {
+        self.kind = kind;
+        self.value_name = value_name;
+        self
+    }
+
+    const fn short(mut self, short: char) -> Self {
+        self.short = Some(short);
+        self
+    }
+
+    const fn default(mut self, value: &'static str) -> Self {
+        self.default = Default::Value(value);
+        self
+    }
+
+    const fn described(mut self, words: &'static str) -> Self {
+        self.default = Default::Described(words);
+        self
+    }
+
+    const fn torchrun(mut self, default: Default) -> Self {
+        self.torchrun_default = Some(default);
+        self
+    }
+}
+
+/// Every option, in the order of [`Key`].
+pub(crate) static OPTIONS: [OptionSpec; 30] = [
+    option(
+        Key::Job,
+        "job",
+        Group::Job,
+        "Name of the job: at most 64 letters, digits, dots, dashes and underscores. It names the log directory and \
+         the control socket, and `status`, `stop` and `restart` find the job by it.",
+    )
+    .kind(Kind::Text, "NAME")
+    .described("name of the program or script, and six random characters"),
+    option(
+        Key::NodeName,
+        "node-name",
+        Group::Job,
+        "Name of this node in messages, in the journal and in STEADFAST_NODE.",
+    )
+    .kind(Kind::Text, "NAME")
+    .described("the host's name"),
+    option(
+        Key::Nnodes,
+        "nnodes",
+        Group::Job,
+        "Number of nodes, or MIN:MAX. Several nodes need a coordination store, which this version does not have: \
+         only 1 is accepted.",
+    )
+    .kind(Kind::Text, "N|MIN:MAX")
+    .default("1"),
+    option(
+        Key::NprocPerNode,
+        "nproc-per-node",
+        Group::Job,
+        "Workers on this node: a number, `gpu` (one for each visible GPU, an error if there is none), `cpu` (one for \
+         each usable CPU), or `auto` (GPUs if there are any, else CPUs).",
+    )
+    .kind(Kind::Text, "N|auto|gpu|cpu")
+    .default("1"),
+    option(
+        Key::Role,
+        "role",
+        Group::Job,
+        "ROLE_NAME of the workers, and the first part of the prefix of their lines on the console.",
+    )
+    .kind(Kind::Text, "NAME")
+    .default("default"),
+    option(Key::WorkingDir, "working-dir", Group::Job, "Directory that the workers start in.")
+        .kind(Kind::Text, "DIR")
+        .described("the current directory"),
+    option(
+        Key::Stdin,
+        "stdin",
+        Group::Job,
+        "Standard input of the workers: `null` (empty) or `inherit` (the supervisor's own).",
+    )
+    .kind(Kind::Text, "null|inherit")
+    .default("null")
+    .torchrun(Default::Value("inherit")),
+    option(
+        Key::MasterAddr,
+        "master-addr",
+        Group::Job,
+        "MASTER_ADDR for the workers, taken as it is.",
+    )
+    .kind(Kind::Text, "HOST")
+    .described("an address of this node"),
+    option(
+        Key::MasterPort,
+        "master-port",
+        Group::Job,
+        "MASTER_PORT for the workers, taken as it is. A fixed port can still be in use by what the previous \
+         generation left behind; without this option every generation gets a new one.",
+    )
+    .kind(Kind::Integer, "PORT")
+    .described("a free port for each generation"),
+    option(
+        Key::VirtualLocalRank,
+        "virtual-local-rank",
+        Group::Job,
+        "Give every worker LOCAL_RANK=0 and make only its own GPU visible to it.",
+    )
+    .kind(Kind::Switch, "true|false")
+    .default("false"),
+    option(
+        Key::CoreSize,
+        "core-size",
+        Group::Job,
+        "Size limit of a worker's core dump: bytes (`0`, `512M`, `16G`), `unlimited`, or `inherit`. A worker with much \
+         memory takes seconds to dump core, and the restart waits for it.",
+    )
+    .kind(Kind::Text, "SIZE")
+    .default("0"),
+    option(
+        Key::Cgroup,
+        "cgroup",
+        Group::Job,
+        "Cgroup of the workers: `auto` gives them one of their own where a cgroup v2 can be made, so that no process of \
+         theirs can outlive them; `off` relies on sessions and the process tree alone.",
+    )
+    .kind(Kind::Text, "auto|off")
+    .default("auto"),
+    option(
+        Key::MaxRestarts,
+        "max-restarts",
+        Group::Restart,
+        "Restarts without progress in between before the job is given up. 0 means that the first failure ends it.",
+    )
+    .kind(Kind::Integer, "N")
+    .default("3")
+    .torchrun(Default::Value("0")),
+    option(
+        Key::RestartGrace,
+        "restart-grace",
+        Group::Restart,
+        "Time between SIGTERM and SIGKILL for the workers that are stopped in order to be restarted. No longer than \
+         --stop-grace.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("5s"),
+    option(
+        Key::StopGrace,
+        "stop-grace",
+        Group::Restart,
+        "Time between SIGTERM and SIGKILL when the job is stopped for good. Leave room for a last checkpoint, and stay \
+         below what the scheduler allows (Slurm's KillWait, Kubernetes' terminationGracePeriodSeconds).",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("30s"),
+    option(
+        Key::SignalsToHandle,
+        "signals-to-handle",
+        Group::Restart,
+        "Signals that stop the job in good order when the supervisor gets them; the workers get the same signal.",
+    )
+    .kind(Kind::List, "SIGNAL,...")
+    .default("SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
+    option(
+        Key::ExitCode,
+        "exit-code",
+        Group::Restart,
+        "Other exit codes than the documented ones, such as `infra=80,node=81`. Names: `infra` (75), `node` (76), \
+         `coord` (69), and `program` (the failed worker's own code, written `pass`; 1 under torchrun).",
+    )
+    .kind(Kind::List, "NAME=N,...")
+    .described("the documented codes"),
+    option(
+        Key::LogDir,
+        "log-dir",
+        Group::Output,
+        "Directory for the logs of all jobs. Each job gets a directory of its own in it.",
+    )
+    .kind(Kind::Text, "DIR")
+    .described("$XDG_STATE_HOME/steadfast, else ~/.local/state/steadfast, else /tmp/steadfast-UID"),
+    option(
+        Key::Redirects,
+        "redirects",
+        Group::Output,
+        "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; or for single local ranks, such as `0:3,12:1`.",
+    )
+    .short('r')
+    .kind(Kind::Text, "STREAMS")
+    .default("3")
+    .torchrun(Default::Value("0")),
+    option(
+        Key::Tee,
+        "tee",
+        Group::Output,
+        "Streams that go to files and, with a prefix, to the console; written as for --redirects.",
+    )
+    .short('t')
+    .kind(Kind::Text, "STREAMS")
+    .default("3")
+    .torchrun(Default::Value("0")),
+    option(
+        Key::Console,
+        "console",
+        Group::Output,
+        "Whether the workers' output reaches the console at all.",
+    )
+    .kind(Kind::Switch, "true|false")
+    .default("true"),
+    option(
+        Key::LocalRanksFilter,
+        "local-ranks-filter",
+        Group::Output,
+        "Show only these local ranks on the console. The files are not affected.",
+    )
+    .kind(Kind::List, "RANK,...")
+    .described("all ranks"),
+    option(
+        Key::DuplicateStdoutFilters,
+        "duplicate-stdout-filters",
+        Group::Output,
+        "Lines of standard output that contain one of these texts also go to filtered_stdout.log.",
+    )
+    .kind(Kind::List, "TEXT,..."),
+    option(
+        Key::DuplicateStderrFilters,
+        "duplicate-stderr-filters",
+        Group::Output,
+        "Lines of standard error that contain one of these texts also go to filtered_stderr.log.",
+    )
+    .kind(Kind::List, "TEXT,..."),
+    option(
+        Key::LogLinePrefixTemplate,
+        "log-line-prefix-template",
+        Group::Output,
+        "Prefix of the workers' lines on the console, in which ${role_name}, ${local_rank}, ${rank} and ${hostname} \
+         are replaced.",
+    )
+    .kind(Kind::Text, "TEMPLATE")
+    .described("[${role_name}${local_rank}]:"),
+    option(
+        Key::ProgressRegex,
+        "progress-regex",
+        Group::Output,
+        "Regular expression that finds the step number in a line of output: its capture named `step`, else its first \
+         capture, such as `iteration +(\\d+)`.",
+    )
+    .kind(Kind::Text, "REGEX"),
+    option(
+        Key::Journal,
+        "journal",
+        Group::Output,
+        "File that gets one JSON line for each thing that happens to the job.",
+    )
+    .kind(Kind::Text, "FILE")
+    .described("journal.jsonl in the job's log directory"),
+    option(
+        Key::RuntimeDir,
+        "runtime-dir",
+        Group::Supervisor,
+        "Directory of the control sockets. `status`, `stop` and `restart` must be given the same one.",
+    )
+    .kind(Kind::Text, "DIR")
+    .described("$XDG_RUNTIME_DIR/steadfast, else /run/steadfast for root, else /tmp/steadfast-UID"),
+    option(
+        Key::AgentHeartbeat,
+        "agent-heartbeat",
+        Group::Supervisor,
+        "How often the agent process tells the keeper process that it is well.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("1s"),
+    option(
+        Key::AgentWatchdog,
+        "agent-watchdog",
+        Group::Supervisor,
+        "Silence after which the keeper takes the agent for hung and replaces it; the workers go on meanwhile. At \
+         least twice --agent-heartbeat.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("10s"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_key_finds_its_own_row() {
+        for (row, option) in OPTIONS.iter().enumerate() {
+            assert_eq!(option.key as usize, row, "{}", option.name);
+            assert_eq!(spec(option.key).name, option.name);
+        }
+    }
+
+    #[test]
+    fn rows_are_written_alike() {
+        let mut names = BTreeSet::new();
+        for option in &OPTIONS {
+            assert!(names.insert(option.name), "{} is there twice", option.name);
+            assert!(
+                option
+                    .name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c == '-'),
+                "{}",
+                option.name
+            );
+            assert!(option.doc.ends_with('.'), "{}", option.name);
+            assert!(
+                !option.doc.contains("  ") && !option.doc.contains('\n'),
+                "{}",
+                option.name
+            );
+        }
+    }
+
+    #[test]
+    fn groups_are_not_mixed() {
+        assert!(OPTIONS.is_sorted_by_key(|option| option.group));
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From values to settings: every check that can be made before anything starts.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::ConfigError;
+use super::host::Host;
+use super::option::Key;
+use super::values::{Origin, Value, Values};
+use super::{devices, directories, duration, parse, variables};
+use crate::exit_code::ExitCodes;
+use crate::settings::{
+    InnerLauncher, LogSettings, Mode, NodeRange, PerRank, Settings, Std, WorkerCommand,
+};
+
+/// A job as it was asked for, with its command already found.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Which command line.
+    pub(crate) mode: Mode,
+    /// The options.
+    pub(crate) values: Values,
+    /// What the workers run.
+    pub(crate) command: WorkerCommand,
+    /// A launcher inside the command.
+    pub(crate) inner_launcher: Option<InnerLauncher>,
+    /// torchrun's `--rdzv-id`, where one was given or has to be made up.
+    pub(crate) run_id: Option<String>,
+    /// What the user should be told.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Where the workers start.
+pub(crate) fn working_dir(host: &Host, values: &Values) -> Result<std::path::PathBuf, ConfigError> {
+    directories::working_dir(host, values)
+}
+
+/// The directory of the control sockets.
+pub(crate) fn runtime_root(host: &Host, values: &Values) -> std::path::PathBuf {
+    directories::runtime_root(host, values)
+}
+
+/// The job's name, where one was given.
+pub(crate) fn job(values: &Values) -> Result<Option<String>, ConfigError> {
+    values.parse(Key::Job, parse::name(64))
+}
+
+/// Puts the values that are worked out on this machine among the defaults, so that they can be shown.
+pub(crate) fn work_out_defaults(host: &Host, values: &mut Values) -> Result<(), ConfigError> {
+    let shown = |path: std::path::PathBuf| path.display().to_string();
+    for (key, text) in [
+        (Key::NodeName, parse::as_name(&host.hostname, 253)),
+        (
+            Key::WorkingDir,
+            shown(directories::working_dir(host, values)?),
+        ),
+        (Key::LogDir, shown(directories::log_dir(host, values)?)),
+        (
+            Key::RuntimeDir,
+            shown(directories::runtime_root(host, values)),
+        ),
+    ] {
+        if values.get(key).is_none() {
+            values.set(
+                key,
+                Value {
+                    text,
+                    origin: Origin::Default,
+                },
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks values that no command goes with, as `settings` would.
+pub(crate) fn check_values(host: &Host, values: &Values) -> Result<(), ConfigError> {
+    let command = WorkerCommand {
+        program: "/".into(),
+        argv: Vec::new(),
+        substitute_local_rank: false,
+    };
+    let (values, notes) = (values.clone(), Vec::new());
+    settings(
+        host,
+        Request {
+            mode: Mode::Run,
+            values,
+            command,
+            inner_launcher: None,
+            run_id: None,
+            notes,
+        },
+    )
+    .map(drop)
+}
+
+/// Turns a request into settings, or says what is wrong with it.
+pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, ConfigError> {
+    let Request {
+        mode,
+        values,
+        command,
+        inner_launcher,
+        run_id,
+        mut notes,
+    } = request;
+    notes.extend(variables::mistyped(host));
+    let times = Times::read(&values)?;
+    let job = job_name(host, &values, &command)?;
+    let run_id = run_id.unwrap_or_else(|| job.clone());
+    let log = log_settings(
+        host,
+        &values,
+        &run_directory_name(host, mode, &job, &run_id),
+    )?;
+    let settings = Settings {
+        mode,
+        node: match values.parse(Key::NodeName, parse::name(253))? {
+            Some(name) => name,
+            None => parse::as_name(&host.hostname, 253),
+        },
+        job,
+        run_id,
+        command,
+        working_dir: directories::working_dir(host, &values)?,
+        nodes: one_node(&values)?,
+        workers: values.require(Key::NprocPerNode, |text| devices::workers(host, text))?,
+        max_restarts: values.require(Key::MaxRestarts, parse::at_least(0))?,
+        restart_grace: times.restart_grace,
+        stop_grace: times.stop_grace,
+        cgroup: values.require(Key::Cgroup, parse::cgroup)?,
+        core_size: values.require(Key::CoreSize, parse::core_size)?,
+        role: values.require(Key::Role, parse::line)?,
+        master_addr: values.parse(Key::MasterAddr, parse::word)?,
+        master_port: values.parse(Key::MasterPort, parse::port)?,
+        progress_regex: values.parse(Key::ProgressRegex, parse::progress_regex)?,
+        journal: directories::journal(host, &values, &log.run_dir)?,
+        log,
+        runtime_root: directories::runtime_root(host, &values),
+        agent_heartbeat: times.agent_heartbeat,
+        agent_watchdog: times.agent_watchdog,
+        exit_codes: exit_codes(mode, &values)?,
+        stdin: values.require(Key::Stdin, parse::stdin)?,
+        virtual_local_rank: values.require(Key::VirtualLocalRank, parse::switch)?,
+        signals: values.require(Key::SignalsToHandle, parse::signals)?,
+        inner_launcher,
+        notes,
+    };
+    directories::can_be_made(&values, Key::RuntimeDir, &settings.runtime_root)?;
+    paths_are_text(&settings)?;
+    Ok(settings)
+}
+
+/// The options with durations, each sensible beside the others.
+struct Times {
+    restart_grace: Duration,
+    stop_grace: Duration,
+    agent_heartbeat: Duration,
+    agent_watchdog: Duration,
+}
+
+impl Times {
+    fn read(values: &Values) -> Result<Self, ConfigError> {
+        let mut times = Self {
+            restart_grace: values.require(Key::RestartGrace, duration::parse)?,
+            stop_grace: values.require(Key::StopGrace, duration::parse)?,
+            agent_heartbeat: values.require(Key::AgentHeartbeat, duration::parse)?,
+            agent_watchdog: values.require(Key::AgentWatchdog, duration::parse)?,
+        };
+        let conflict = |first: Key, second: Key, reason: &'static str| {
+            Err(ConfigError::Conflict {
+                first: values.given(first),
+                second: values.given(second),
+                reason,
+            })
+        };
+        if times.agent_heartbeat < Duration::from_millis(10) {
+            return Err(ConfigError::Value {
+                given: values.given(Key::AgentHeartbeat),
+                reason: "must be at least 10ms".to_owned(),
+            });
+        }
+        if times.agent_watchdog < times.agent_heartbeat.saturating_mul(2) {
+            return conflict(
+                Key::AgentHeartbeat,
+                Key::AgentWatchdog,
+                "the watchdog must be at least twice the heartbeat, or it kills a healthy agent",
+            );
+        }
+        if times.restart_grace > times.stop_grace {
+            // The more explicit of the two holds, and the other one gives way.
+            let gives_way = !values.is_written(Key::RestartGrace)
+                || !values.is_explicit(Key::RestartGrace) && values.is_explicit(Key::StopGrace);
+            if !gives_way {
+                return conflict(
+                    Key::RestartGrace,
+                    Key::StopGrace,
+                    "a stop that comes during a restart would take longer than it may",
+                );
+            }
+            times.restart_grace = times.stop_grace;
+        }
+        Ok(times)
+    }
+}
+
+fn one_node(values: &Values) -> Result<NodeRange, ConfigError> {
+    let nodes = values.require(Key::Nnodes, parse::nodes)?;
+    if nodes.max > 1 {
+        return Err(ConfigError::SeveralNodes {
+            given: values.given(Key::Nnodes),
+        });
+    }
+    Ok(nodes)
+}
+
+fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {
+    let standard = ExitCodes::standard(match mode {
+        Mode::Run => None,
+        // torchrun itself ends with 1 whatever code the worker had.
+        Mode::Torchrun => Some(1),
+    });
+    Ok(values
+        .parse(Key::ExitCode, |text| standard.remapped(text))?
+        .unwrap_or(standard))
+}
+
+fn log_settings(
+    host: &Host,
+    values: &Values,
+    run_directory: &str,
+) -> Result<LogSettings, ConfigError> {
+    let streams = |text: &str| text.parse::<PerRank<Std>>();
+    let filter = values.parse(Key::LocalRanksFilter, parse::ranks)?;
+    let lines = |key| values.text(key).map(parse::list).unwrap_or_default();
+    Ok(LogSettings {
+        run_dir: directories::log_dir(host, values)?.join(run_directory),
+        redirects: values.require(Key::Redirects, streams)?,
+        tee: values.require(Key::Tee, streams)?,
+        local_ranks_filter: filter.filter(|ranks| !ranks.is_empty()),
+        duplicate_stdout_filters: lines(Key::DuplicateStdoutFilters),
+        duplicate_stderr_filters: lines(Key::DuplicateStderrFilters),
+        prefix_template: values
+            .text(Key::LogLinePrefixTemplate)
+            .filter(|template| !template.is_empty())
+            .map(str::to_owned),
+        console: values.require(Key::Console, parse::switch)?,
+    })
+}
+
+/// In run mode a job's directory is its name; torchrun makes a new one for every run.
+fn run_directory_name(host: &Host, mode: Mode, job: &str, run_id: &str) -> String {
+    match mode {
+        Mode::Run => job.to_owned(),
+        Mode::Torchrun => format!("{}_{}", parse::as_name(run_id, 128), host.random_name(1, 8)),
+    }
+}
+
+fn job_name(host: &Host, values: &Values, command: &WorkerCommand) -> Result<String, ConfigError> {
+    if let Some(name) = job(values)? {
+        return Ok(name);
+    }
+    let stem = parse::as_name(&what_runs(&command.argv), 50);
+    let stem = if stem.is_empty() { "job" } else { &stem };
+    Ok(format!("{stem}-{}", host.random_name(0, 6)))
+}
+
+/// The script that an interpreter or a launcher is given, else the program itself; without directory and ending.
+fn what_runs(argv: &[OsString]) -> String {
+    let script = argv.iter().skip(1).find(|argument| {
+        Path::new(argument)
+            .extension()
+            .is_some_and(|ending| ending == "py" || ending == "sh")
+    });
+    script
+        .or(argv.first())
+        .and_then(|path| Path::new(path).file_stem())
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn paths_are_text(settings: &Settings) -> Result<(), ConfigError> {
+    for (what, path) in [
+        ("the program", &settings.command.program),
+        ("the working directory", &settings.working_dir),
+        ("the log directory", &settings.log.run_dir),
+        ("the journal", &settings.journal),
+        ("the runtime directory", &settings.runtime_root),
+    ] {
+        if path.to_str().is_none() {
+            return Err(ConfigError::PathNotText {
+                what,
+                path: path.clone(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the keeper and the agent say to each other, as JSON packets over their socket pair.
+//!
+//! Every request may be repeated: an agent that was respawned does not know what its predecessor still sent.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use steadfast_process::exit::Exit;
+
+/// From the agent to the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// The agent is well. Its absence makes the keeper replace it.
+    Alive,
+    /// The agent has taken over everything that the welcome told it.
+    InCharge,
+    /// Start all workers of a generation on this node. Descriptors that come along are held until the generation has
+    /// ended: they reserve its ports.
+    Start(StartRequest),
+    /// End every process of the job on this node: `first_signal`, then SIGKILL when the grace is over.
+    Stop(StopRequest),
+    /// Pass a signal on to the workers.
+    Signal {
+        /// Number of the signal.
+        signal: i32,
+    },
+    /// Every exit record up to this number was dealt with.
+    Acknowledge {
+        /// [`ExitRecord::sequence`].
+        sequence: u64,
+    },
+    /// The output of this generation has been read to its end: its pipes can go.
+    Release {
+        /// The generation.
+        generation: u64,
+    },
+    /// The job is over: clean up and exit with this code.
+    Finish {
+        /// Exit code of `steadfast` itself.
+        exit_code: u8,
+    },
+}
+
+/// The workers of one generation on this node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StartRequest {
+    /// The generation; must be greater than any started before.
+    pub(crate) generation: u64,
+    /// One entry per worker.
+    pub(crate) workers: Vec<WorkerRequest>,
+}
+
+/// One worker to start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct WorkerRequest {
+    /// Rank in the whole job.
+    pub(crate) rank: u32,
+    /// Local rank, unique on the node.
+    pub(crate) local_rank: u32,
+    /// File to execute.
+    pub(crate) program: PathBuf,
+    /// All arguments, the program's name first.
+    pub(crate) arguments: Vec<OsString>,
+    /// Variables set on top of the keeper's own environment.
+    pub(crate) environment: Vec<(String, OsString)>,
+    /// Working directory.
+    pub(crate) directory: PathBuf,
+    /// Whether the worker reads the keeper's standard input.
+    pub(crate) inherit_stdin: bool,
+    /// Limit of core dumps in bytes; the keeper's own limit when absent.
+    pub(crate) core_limit: Option<u64>,
+}
+
+/// How to end the processes of a generation.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct StopRequest {
+    /// The generation that shall end. Nothing happens when a newer one runs.
+    pub(crate) generation: u64,
+    /// First signal to the workers.
+    pub(crate) first_signal: i32,
+    /// Milliseconds until SIGKILL; 0 kills at once.
+    pub(crate) grace_ms: u64,
+}
+
+/// From the keeper to the agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Notice {
+    /// First notice to every agent. Comes with one descriptor: the memory file of the embedded store.
+    Welcome(Welcome),
+    /// A worker and its output. Comes with six descriptors: for stdout, then stderr, the worker's pipe (read end) and
+    /// the spool (read end, write end).
+    Attached(WorkerView),
+    /// All workers of the generation exist (or have an exit record that says why not).
+    Started {
+        /// The generation.
+        generation: u64,
+        /// Why the request was turned down, if it was.
+        refused: Option<String>,
+    },
+    /// A worker has ended; repeated to each new agent until acknowledged.
+    Exited(ExitRecord),
+    /// Nothing of the generation runs on this node any more.
+    Stopped {
+        /// The generation.
+        generation: u64,
+        /// What could not be ended.
+        unkillable: Vec<Unkillable>,
+    },
+    /// The user or the scheduler wants the job to end.
+    Interrupt {
+        /// Number of the signal.
+        signal: i32,
+        /// Whether somebody insists: the keeper kills at once, whatever the agent does.
+        insists: bool,
+    },
+    /// A signal that is meant for the workers was passed on to them.
+    Forwarded {
+        /// Number of the signal.
+        signal: i32,
+    },
+    /// The job was suspended (Ctrl-Z) and goes on: no silence from before counts.
+    Resumed,
+}
+
+/// What a new agent must know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    /// 1 for the first agent of the job.
+    pub(crate) incarnation: u32,
+    /// How the previous agent ended, in words.
+    pub(crate) predecessor: Option<String>,
+    /// When the keeper started, on the monotonic clock.
+    pub(crate) started_ns: u64,
+    /// The keeper's process id.
+    pub(crate) keeper_pid: i32,
+    /// Private directory of the job on this node.
+    pub(crate) runtime_dir: PathBuf,
+    /// Value of `STEADFAST_KEEPER` in every process of the job on this node.
+    pub(crate) token: String,
+    /// The cgroup of the workers, where there is one.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// Why there is no cgroup, in words.
+    pub(crate) cgroup_reason: Option<String>,
+    /// All workers of the newest generation, whether they live or not; empty before the first one.
+    pub(crate) workers: Vec<WorkerView>,
+    /// The generation that was stopped last: nothing of it or of older ones runs.
+    pub(crate) stopped_generation: u64,
+    /// What could not be ended when that generation was stopped.
+    pub(crate) unkillable: Vec<Unkillable>,
+    /// Since when the newest generation is being stopped, if it is, on the monotonic clock.
+    pub(crate) stopping_since_ns: Option<u64>,
+    /// Signals by which somebody asked for the end of the job.
+    pub(crate) interrupts: Vec<i32>,
+    /// Bytes of output that were dropped while there was no agent.
+    pub(crate) dropped_bytes: u64,
+}
+
+/// A worker as the keeper sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct WorkerView {
+    /// Its generation.
+    pub(crate) generation: u64,
+    /// Its rank in the whole job.
+    pub(crate) rank: u32,
+    /// Its local rank.
+    pub(crate) local_rank: u32,
+    /// Process id; 0 when it could not be created.
+    pub(crate) pid: i32,
+    /// When it was created, on the monotonic clock.
+    pub(crate) started_ns: u64,
+    /// How it ended, if it has.
+    pub(crate) exit: Option<Exit>,
+    /// When it was reaped, if it has ended, on the monotonic clock.
+    pub(crate) ended_ns: Option<u64>,
+    /// Why its program never ran, if it did not.
+    pub(crate) spawn_error: Option<String>,
+}
+
+/// The end of a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ExitRecord {
+    /// Number of the record, counted from 1 through the life of the keeper.
+    pub(crate) sequence: u64,
+    /// Its generation.
+    pub(crate) generation: u64,
+    /// Its rank in the whole job.
+    pub(crate) rank: u32,
+    /// Its local rank.
+    pub(crate) local_rank: u32,
+    /// Its process id; 0 when it could not be created.
+    pub(crate) pid: i32,
+    /// How it ended.
+    pub(crate) exit: Exit,
+    /// Why its program never ran, if it did not.
+    pub(crate) spawn_error: Option<String>,
+    /// Whether the keeper had already begun to stop this generation.
+    pub(crate) while_stopping: bool,
+    /// When it was reaped, on the monotonic clock.
+    pub(crate) at_ns: u64,
+}
+
+/// A process that SIGKILL does not end: it sleeps uninterruptibly in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Unkillable {
+    /// Process id.
+    pub(crate) pid: i32,
+    /// Name of the executable.
+    pub(crate) name: String,
+    /// State letter, normally `D`.
+    pub(crate) state: char,
+    /// The kernel function in which it sleeps, if known.
+    pub(crate) waits_in: Option<String>,
+    /// Local rank of the worker that it is, or in whose session it runs.
+    pub(crate) local_rank: Option<u32>,
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task of one stream: look, show, move on.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use regex::bytes::Regex;
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+use steadfast_health::StepTracker;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::console::Feed;
+use super::dropped::Ledger;
+use super::filtered::FilteredLines;
+use super::lines::{Assembler, End};
+use super::peek::{Peeked, Peeker};
+use super::spool::{Spool, split};
+use super::tail::Tail;
+use super::{OutputError, OutputEvent, Stream, StreamPipes, lock};
+
+/// A line without an end is shown when nothing was added to it for this long.
+const QUIET: Duration = Duration::from_millis(100);
+/// Room that a worker's pipe is given, if the kernel agrees.
+const WORKER_BYTES: usize = 256 * 1024;
+/// How much of a line is looked at for step numbers.
+const LOOK_BYTES: usize = 4096;
+/// Two pages, which a pipe may leave unused.
+const SLACK_BYTES: usize = 8192;
+
+/// What a pump is made of.
+#[derive(Debug)]
+pub(super) struct PumpParts {
+    pub(super) stream: Stream,
+    pub(super) pipes: StreamPipes,
+    pub(super) log: Option<PathBuf>,
+    pub(super) console: Option<Feed>,
+    pub(super) filtered: Option<FilteredLines>,
+    pub(super) progress_regex: Option<Regex>,
+    pub(super) peeker: Arc<Mutex<Peeker>>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) events: mpsc::UnboundedSender<OutputEvent>,
+    pub(super) tail: Arc<Mutex<Tail>>,
+    /// Kept up to date: bytes of the worker's that are not in the log file yet.
+    pub(super) unwritten: Arc<AtomicU64>,
+}
+
+/// One stream. Positions are bytes of the stream, counted from when it was attached.
+#[derive(Debug)]
+pub(super) struct Pump {
+    stream: Stream,
+    worker: AsyncFd<OwnedFd>,
+    capacity: usize,
+    spool: Option<Spool>,
+    feed: Option<Feed>,
+    reader: Reader,
+    peeker: Arc<Mutex<Peeker>>,
+    ledger: Arc<Ledger>,
+    events: mpsc::UnboundedSender<OutputEvent>,
+    unwritten: Arc<AtomicU64>,
+    /// Position up to which the worker's pipe was looked at.
+    seen: u64,
+    /// Position up to which it was emptied.
+    consumed: u64,
+    /// When the line without an end is shown.
+    flush_at: Option<Instant>,
+    /// Nobody can write to the pipe any more.
+    closed: bool,
+    /// The pipe is empty, too.
+    ended: bool,
+    /// The console's losses of this stall were told.
+    told: bool,
+}
+
+/// Cuts the stream into lines and looks at each.
+#[derive(Debug)]
+struct Reader {
+    assembler: Assembler,
+    /// The start of the line that is being put together from several pieces.
+    head: Vec<u8>,
+    steps: StepTracker,
+    step: Option<u64>,
+    tail: Arc<Mutex<Tail>>,
+    filtered: Option<FilteredLines>,
+}
+
+enum Woken {
+    Shown,
+    Returned(Option<super::log_file::Reply>),
+    Readable,
+    Expired,
+}
+
+impl Pump {
+    pub(super) fn new(parts: PumpParts) -> Result<Self, OutputError> {
+        let watch = |source| OutputError::Watch { local_rank: parts.stream.local_rank, source };
+        let (worker, spool) = split(parts.pipes);
+        if fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))? < WORKER_BYTES {
+            // A user has only so many pipe pages; a smaller pipe does as well.
+            let _refused = fcntl_setpipe_size(&worker, WORKER_BYTES);
+        }
+        let capacity = fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))?;
+        let worker = register(worker).map_err(watch)?;
+        let spool = match parts.log {
+            Some(path) => {
+                let (ledger, events) = (Arc::clone(&parts.ledger), parts.events.clone());
+                Some(Spool::start(parts.stream, path, spool, ledger, events)?)
+            }
+            None => None,
+        };
+        let reader = Reader {
+            assembler: Assembler::default(),
+            head: Vec::new(),
+            steps: StepTracker::new(parts.progress_regex),
+            step: None,
+            tail: parts.tail,
+            filtered: parts.filtered,
+        };
+        Ok(Self {
+            stream: parts.stream,
+            worker,
+            capacity,
+            spool,
+            feed: parts.console,
+            reader,
+            peeker: parts.peeker,
+            ledger: parts.ledger,
+            events: parts.events,
+            unwritten: parts.unwritten,
+            seen: 0,
+            consumed: 0,
+            flush_at: None,
+            closed: false,
+            ended: false,
+            told: false,
+        })
+    }
+
+    /// Runs until the stream is at its end and everything is written.
+    pub(super) async fn run(mut self) {
+        if let Err(error) = self.pump().await {
+            // Only a kernel that breaks its word on pipes gets here. The worker must not notice.
+            let reason = format!("from local rank {}'s {} ({error})", self.stream.local_rank, self.stream.kind.name());
+            let _nobody = self.events.send(OutputEvent::Dropped { stream: self.stream, reason });
+        }
+    }
+
+    async fn pump(&mut self) -> io::Result<()> {
+        loop {
+            while self.wants_more() && self.take_in()? {}
+            self.flush_if_due(Instant::now());
+            self.advance()?;
+            if self.is_finished() {
+                return Ok(());
+            }
+            if self.closed && !self.ended && self.wants_more() {
+                continue;
+            }
+            match self.wait().await {
+                Woken::Shown => {
+                    if let Some(feed) = &mut self.feed {
+                        feed.block_written();
+                        self.told = false;
+                    }
+                }
+                Woken::Returned(reply) => {
+                    if let Some(spool) = &mut self.spool {
+                        spool.returned(reply);
+                    }
+                }
+                Woken::Readable | Woken::Expired => {}
+            }
+            let now = Instant::now();
+            if let Some(feed) = &mut self.feed {
+                feed.expire(now);
+            }
+            if let Some(spool) = &mut self.spool {
+                spool.expire(now);
+            }
+        }
+    }
+}
+
+impl Pump {
+    /// Looks at what is new. Returns false if nothing is.
+    fn take_in(&mut self) -> io::Result<bool> {
+        let peeker = Arc::clone(&self.peeker);
+        let mut peeker = lock(&peeker);
+        let skip = self.unconsumed();
+        // Through `try_io`, so that the next wait is for news. A closed pipe is always ready, and has no news.
+        let peeked = self.worker.try_io(Interest::READABLE, |worker| match peeker.peek(worker, skip)? {
+            Peeked::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            news => Ok(news),
+        });
+        match peeked {
+            Ok(Peeked::Bytes(bytes)) => {
+                self.absorb(bytes);
+                return Ok(true);
+            }
+            Ok(Peeked::End) => self.ended = true,
+            Ok(Peeked::Nothing) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let waiting = rustix::io::ioctl_fionread(self.worker.get_ref())?;
+                self.ended |= self.closed && waiting <= skip as u64;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(false)
+    }
+
+    fn absorb(&mut self, bytes: &[u8]) {
+        self.seen += bytes.len() as u64;
+        let feed = &mut self.feed;
+        let (mut lost_bytes, mut lost_lines) = (0, 0);
+        let mut lose = |lost: super::console::Lost| {
+            lost_bytes += lost.bytes;
+            lost_lines += lost.lines;
+        };
+        if let Some(feed) = feed.as_mut().filter(|feed| feed.is_raw()) {
+            lose(feed.push_raw(bytes));
+        }
+        let before = self.reader.step;
+        self.reader.read(bytes, |piece, end| {
+            if let Some(feed) = feed.as_mut().filter(|feed| !feed.is_raw()) {
+                lose(feed.push(piece, end));
+            }
+        });
+        if let Some(feed) = feed {
+            let held = if feed.is_raw() { 0 } else { self.reader.assembler.held() as u64 };
+            feed.pushed_upto(self.seen - held);
+        }
+        self.flush_at = (self.reader.assembler.held() > 0).then(|| Instant::now() + QUIET);
+        if lost_bytes > 0 {
+            self.not_shown(lost_bytes, lost_lines);
+        }
+        if let Some(step) = self.reader.step.filter(|_| self.reader.step != before) {
+            let Stream { generation, local_rank, .. } = self.stream;
+            // Nobody listens while the agent shuts down.
+            let _nobody = self.events.send(OutputEvent::Step { generation, local_rank, step });
+        }
+    }
+
+    /// Shows the line that has no end, if it had time enough to get one, or can get none.
+    fn flush_if_due(&mut self, now: Instant) {
+        let held = self.reader.assembler.held();
+        let cramped = held > 0 && held == self.unconsumed() && !self.has_room();
+        if held == 0 || !(self.ended || cramped || self.flush_at.is_some_and(|at| now >= at)) {
+            return;
+        }
+        self.flush_at = None;
+        let feed = &mut self.feed;
+        self.reader.flush(|piece, end| {
+            if let Some(feed) = feed.as_mut().filter(|feed| !feed.is_raw()) {
+                // What a stalled console misses of a line without an end is not worth counting.
+                let _lost = feed.push(piece, end);
+            }
+        });
+        if let Some(feed) = feed {
+            feed.pushed_upto(self.seen);
+        }
+    }
+
+    /// Hands to the console what it has not, and to the log file what the console is done with.
+    fn advance(&mut self) -> io::Result<()> {
+        let pressed = !self.has_room();
+        if let Some(feed) = &mut self.feed {
+            feed.submit();
+        }
+        let settled = self.feed.as_ref().map_or(self.seen, |feed| feed.settled(self.seen));
+        let bytes = usize::try_from(settled.saturating_sub(self.consumed)).unwrap_or(usize::MAX);
+        if bytes > 0 {
+            let peeker = lock(&self.peeker);
+            let taken = match &mut self.spool {
+                Some(spool) => spool.take(self.worker.get_ref(), bytes, pressed, &peeker)?,
+                None => peeker.discard(self.worker.get_ref(), bytes)?,
+            };
+            self.consumed += taken as u64;
+        }
+        if let Some(spool) = &self.spool {
+            self.unwritten.store(spool.unwritten() + self.seen - self.consumed, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Woken {
+        let deadline = self.deadline();
+        let listen = self.wants_more() && !self.closed;
+        let Self { feed, spool, worker, closed, .. } = self;
+        let shown = async {
+            match feed.as_mut().filter(|feed| feed.is_waiting()) {
+                Some(feed) => feed.written().await,
+                None => std::future::pending().await,
+            }
+        };
+        let returned = async {
+            match spool.as_mut().filter(|spool| spool.is_lent()) {
+                Some(spool) => spool.reply().await,
+                None => std::future::pending().await,
+            }
+        };
+        let expired = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let readable = async {
+            match worker.readable().await {
+                Ok(guard) => guard.ready().is_read_closed(),
+                // The runtime is shutting down.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shown => Woken::Shown,
+            reply = returned => Woken::Returned(reply),
+            hung_up = readable, if listen => {
+                *closed |= hung_up;
+                Woken::Readable
+            }
+            () = expired => Woken::Expired,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let feed = self.feed.as_ref().and_then(Feed::deadline);
+        let spool = self.spool.as_ref().and_then(Spool::deadline);
+        [self.flush_at, feed, spool].into_iter().flatten().min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.ended
+            && self.consumed == self.seen
+            && self.feed.as_ref().is_none_or(Feed::is_idle)
+            && self.spool.as_ref().is_none_or(Spool::is_idle)
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.ended && self.has_room()
+    }
+
+    /// Whether the worker's pipe is less than half full, as far as is known.
+    fn has_room(&self) -> bool {
+        self.unconsumed() < (self.capacity / 2).saturating_sub(SLACK_BYTES).max(1)
+    }
+
+    fn unconsumed(&self) -> usize {
+        usize::try_from(self.seen - self.consumed).unwrap_or(usize::MAX)
+    }
+
+    fn not_shown(&mut self, bytes: u64, lines: u64) {
+        let Stream { local_rank, kind, .. } = self.stream;
+        let what = format!("on the console from local rank {local_rank}'s {} (it was stalled)", kind.name());
+        self.ledger.add(&what, bytes, lines);
+        if !self.told {
+            self.told = true;
+            let _nobody = self.events.send(OutputEvent::Dropped { stream: self.stream, reason: what });
+        }
+    }
+}
+
+#[expect(deprecated, reason = "the replacement is unsafe, and an owned descriptor keeps the promise that it asks for")]
+fn register(worker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(worker, Interest::READABLE)
+}
+
+impl Reader {
+    fn read(&mut self, bytes: &[u8], mut show: impl FnMut(&[u8], End)) {
+        let Self { assembler, head, steps, step, tail, filtered } = self;
+        let mut tail = lock(tail);
+        assembler.push(bytes, |piece, end| {
+            show(piece, end);
+            tail.push(piece, end);
+            if end == End::Open {
+                head.extend_from_slice(&piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))]);
+                return;
+            }
+            let line = if head.is_empty() {
+                piece
+            } else {
+                head.extend_from_slice(piece);
+                head.as_slice()
+            };
+            *step = steps.observe(&line[..line.len().min(LOOK_BYTES)]).or(*step);
+            if let Some(filtered) = filtered.as_ref().filter(|_| end == End::Line) {
+                filtered.offer(line);
+            }
+            head.clear();
+        });
+    }
+
+    fn flush(&mut self, mut show: impl FnMut(&[u8], End)) {
+        let Self { assembler, head, tail, .. } = self;
+        let mut tail = lock(tail);
+        assembler.flush(|piece, end| {
+            show(piece, end);
+            tail.push(piece, end);
+            if end == End::Open {
+                head.extend_from_slice(&piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))]);
+            }
+        });
+    }
+}

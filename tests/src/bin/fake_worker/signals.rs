@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker does when it gets a signal.
+//!
+//! Signals are blocked and waited for on a thread: no handlers, hence no unsafe code. To the sender there is no difference.
+
+use nix::sys::signal::{SigSet, Signal};
+use serde_json::json;
+
+use crate::identity::Identity;
+
+/// Polite requests to end have no effect, neither on this process nor on the ones that it starts.
+pub(crate) fn ignore() {
+    set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block().unwrap();
+}
+
+/// A polite request to end is noted, and answered with this exit code.
+pub(crate) fn exit_on_term(identity: &Identity, code: i32) {
+    wait_on_thread(identity, set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]), Some(code));
+}
+
+/// SIGUSR1 and SIGUSR2 are noted.
+pub(crate) fn note(identity: &Identity) {
+    wait_on_thread(identity, set([Signal::SIGUSR1, Signal::SIGUSR2]), None);
+}
+
+fn set<const COUNT: usize>(signals: [Signal; COUNT]) -> SigSet {
+    signals.into_iter().collect()
+}
+
+fn wait_on_thread(identity: &Identity, signals: SigSet, exit_code: Option<i32>) {
+    signals.thread_block().unwrap();
+    identity.record("listening", json!({}));
+    std::thread::spawn(move || {
+        loop {
+            let signal = signals.wait().unwrap();
+            Identity::from_environment().record("signal", json!({ "signal": signal.as_str() }));
+            if let Some(code) = exit_code {
+                std::process::exit(code);
+            }
+        }
+    });
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the built programs are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The built `steadfast`.
+pub fn steadfast() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| built("steadfast", "steadfast"))
+}
+
+/// The built `fake-worker`.
+pub fn fake_worker() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| built("fake-worker", "steadfast-tests"))
+}
+
+/// A program in the directory that this test itself was built into; built first if it is missing.
+fn built(program: &str, package: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile_dir = test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps");
+    let path = profile_dir.join(program);
+    if !path.exists() {
+        build(program, package, profile_dir);
+    }
+    path
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests create processes")]
+fn build(program: &str, package: &str, profile_dir: &Path) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--package", package, "--bin", program]);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
+    if profile_dir.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().expect("cargo can be run");
+    assert!(status.success(), "`{program}` was not there and could not be built: {status}");
+}

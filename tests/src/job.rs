@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A running job.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::PipeReader;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::binaries::steadfast;
+use crate::capture::Capture;
+use crate::launch::command;
+use crate::leftovers::{cgroup_of, entries};
+use crate::outcome::Outcome;
+use crate::patience::{DEADLINE, eventually, pause};
+use crate::processes::{Found, is_alive, send, with_mark};
+
+/// How long something may still come after `steadfast` has ended.
+const AFTERMATH: Duration = Duration::from_secs(15);
+
+/// A job that was started. Dropping it ends all its processes and removes its directory.
+#[derive(Debug)]
+pub struct Job {
+    parts: Parts,
+    ended: Option<ExitStatus>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) child: Child,
+    pub(crate) stdout: Capture,
+    pub(crate) stderr: Capture,
+    pub(crate) directory: TempDir,
+    pub(crate) runtime_root: PathBuf,
+    pub(crate) name: String,
+    pub(crate) mark: String,
+    pub(crate) environment: BTreeMap<String, OsString>,
+    /// The end of a pipe that nobody reads.
+    pub(crate) stalled: Option<PipeReader>,
+}
+
+impl Job {
+    pub(crate) fn new(parts: Parts) -> Job {
+        Job { parts, ended: None }
+    }
+
+    /// Process id of what was started: the keeper, unless there is a wrapper.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.parts.child.id()).unwrap()
+    }
+
+    /// Sends a signal to what was started.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        assert!(send(self.pid(), signal), "the job has already ended; {}", self.describe());
+    }
+
+    /// Process id of the agent, if one lives.
+    pub fn agent(&self) -> Option<i32> {
+        self.processes().iter().find(|process| process.is_agent()).map(|process| process.pid)
+    }
+
+    /// All living processes of the job.
+    pub fn processes(&self) -> Vec<Found> {
+        with_mark(&self.parts.mark)
+    }
+
+    /// The job's own directory.
+    pub fn directory(&self) -> &Path {
+        self.parts.directory.path()
+    }
+
+    /// Where the workers start.
+    pub fn work(&self) -> PathBuf {
+        self.directory().join("work")
+    }
+
+    /// Where the control sockets are.
+    pub fn runtime_root(&self) -> &Path {
+        &self.parts.runtime_root
+    }
+
+    /// Makes an empty file for which a worker waits (`wait-file:NAME`).
+    pub fn touch(&self, name: &str) {
+        std::fs::write(self.work().join(name), "").unwrap();
+    }
+
+    /// The directory of this run's logs.
+    #[track_caller]
+    pub fn run_dir(&self) -> PathBuf {
+        let logs = self.directory().join("logs");
+        let found = entries(&logs);
+        assert_eq!(found.len(), 1, "one directory in {} was expected: {found:?}; {}", logs.display(), self.describe());
+        logs.join(&found[0])
+    }
+
+    /// Content of a worker's log file; empty when there is none.
+    pub fn log(&self, attempt: u32, local_rank: u32, stream: &str) -> String {
+        let path = self.run_dir().join(format!("attempt_{attempt}/{local_rank}/{stream}.log"));
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    }
+
+    /// The lines of the journal.
+    pub fn journal(&self) -> Vec<Value> {
+        json_lines(&self.run_dir().join("journal.jsonl"))
+    }
+
+    /// The journal's lines of this kind.
+    pub fn journal_of(&self, kind: &str) -> Vec<Value> {
+        self.journal().into_iter().filter(|line| line["kind"] == kind).collect()
+    }
+
+    /// What the workers wrote down about themselves.
+    pub fn records(&self) -> Vec<Value> {
+        json_lines(&self.directory().join("records.jsonl"))
+    }
+
+    /// The workers' records of this event.
+    pub fn records_of(&self, event: &str) -> Vec<Value> {
+        self.records().into_iter().filter(|record| record["event"] == event).collect()
+    }
+
+    /// Waits until this many workers have got as far as to run the steps of this attempt. Returns their start records.
+    #[track_caller]
+    pub fn started(&self, attempt: u64, workers: usize) -> Vec<Value> {
+        self.eventually(&format!("{workers} workers in attempt {attempt}"), |job| {
+            let mut records = job.records_of("start");
+            records.retain(|record| record["restart_count"] == attempt);
+            (records.len() >= workers).then_some(records)
+        })
+    }
+
+    /// Process id of the worker with this local rank, once it runs its steps.
+    #[track_caller]
+    pub fn worker(&self, attempt: u64, local_rank: u64) -> i32 {
+        self.eventually(&format!("local rank {local_rank} in attempt {attempt}"), |job| {
+            let records = job.records_of("start");
+            let mine = |record: &&Value| record["restart_count"] == attempt && record["local_rank"] == local_rank;
+            i32::try_from(records.iter().find(mine)?["pid"].as_i64()?).ok()
+        })
+    }
+
+    /// Standard error so far.
+    pub fn stderr(&self) -> String {
+        self.parts.stderr.text()
+    }
+
+    /// Standard output so far.
+    pub fn stdout(&self) -> String {
+        self.parts.stdout.text()
+    }
+
+    /// Lets the console flow again that was started as [`crate::Console::Stalled`], and throws away what comes.
+    pub fn unstall(&mut self) {
+        self.parts.stdout = Capture::start(self.parts.stalled.take());
+    }
+
+    /// What `steadfast status --json` says; `None` when it fails.
+    pub fn status(&self) -> Option<Value> {
+        let asked = self.ask("status", &["--job", &self.parts.name, "--json"]);
+        if !asked.status.success() {
+            return None;
+        }
+        Some(serde_json::from_slice(&asked.stdout).unwrap_or_else(|error| panic!("{error} in the status: {asked}")))
+    }
+
+    /// Runs a command of `steadfast` in the job's surroundings, though without its name, to its end.
+    pub fn ask(&self, subcommand: &str, arguments: &[&str]) -> Outcome {
+        let mut words: Vec<OsString> = vec![steadfast().into(), subcommand.into()];
+        words.extend(arguments.iter().map(Into::into));
+        let mut environment = self.parts.environment.clone();
+        environment.remove("STEADFAST_JOB");
+        let output = command(&words, &environment, self.directory()).output().unwrap();
+        Outcome {
+            status: output.status,
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Looks at the job until `look` gives a value.
+    #[track_caller]
+    pub fn eventually<Seen>(&self, what: &str, mut look: impl FnMut(&Job) -> Option<Seen>) -> Seen {
+        let deadline = Instant::now() + DEADLINE;
+        let mut dead_since = None;
+        loop {
+            if let Some(seen) = look(self) {
+                return seen;
+            }
+            let now = Instant::now();
+            if !is_alive(self.pid()) {
+                dead_since.get_or_insert(now);
+            }
+            let too_late = dead_since.is_some_and(|since: Instant| now - since > AFTERMATH);
+            assert!(now < deadline && !too_late, "gave up waiting for {what}; {}", self.describe());
+            pause(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for the end, and checks that nothing is left behind.
+    #[track_caller]
+    pub fn wait(&mut self) -> Outcome {
+        let outcome = self.wait_leaving_traces();
+        let left = self.left_behind();
+        assert!(left.is_empty(), "the job left behind: {left:#?}; {outcome}");
+        outcome
+    }
+
+    /// Waits for the end of a job that cannot clean up.
+    #[track_caller]
+    pub fn wait_leaving_traces(&mut self) -> Outcome {
+        let deadline = Instant::now() + DEADLINE;
+        let status = loop {
+            if let Some(status) = self.parts.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "gave up waiting for the end of the job; {}", self.describe());
+            pause(Duration::from_millis(5));
+        };
+        self.ended = Some(status);
+        eventually("the ends of the job's output", || {
+            let at_end = self.parts.stdout.is_at_end() && self.parts.stderr.is_at_end();
+            if at_end { Ok(()) } else { Err(format!("it is held open by {:#?}", self.processes())) }
+        });
+        let stdout = self.parts.stdout.so_far().clone();
+        Outcome { status, stdout, stderr: self.stderr() }
+    }
+
+    /// What is there that should not be, once the job has ended.
+    pub fn left_behind(&self) -> Vec<String> {
+        let mut left: Vec<String> =
+            self.processes().iter().map(|process| format!("process {process:?}")).collect();
+        let own = format!("{}@", self.parts.name);
+        left.extend(entries(&self.parts.runtime_root).into_iter().filter(|name| name.starts_with(&own)));
+        left.extend(entries(&self.directory().join("tmp")));
+        left.extend(self.cgroups().iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
+        left
+    }
+
+    /// Everything that helps to understand a failure.
+    pub fn describe(&self) -> String {
+        let cut = |text: String| text.chars().take(10_000).collect::<String>();
+        let records: Vec<String> = self.records().iter().map(without_environment).collect();
+        format!(
+            "--- stdout ---\n{}\n--- stderr ---\n{}\n--- processes ---\n{:#?}\n--- records ---\n{}\n--- status ---\n{}",
+            cut(self.stdout()),
+            cut(self.stderr()),
+            self.processes(),
+            cut(records.join("\n")),
+            self.ask("status", &[])
+        )
+    }
+
+    /// The cgroups that a keeper of this job may have made.
+    fn cgroups(&self) -> Vec<PathBuf> {
+        let starts = self.records_of("start");
+        let mut tokens: Vec<&str> =
+            starts.iter().filter_map(|record| record["environment"]["STEADFAST_KEEPER"].as_str()).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens.into_iter().filter_map(cgroup_of).collect()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let processes = self.processes();
+            for process in &processes {
+                send(process.pid, Signal::SIGKILL);
+            }
+            if processes.is_empty() || Instant::now() > deadline {
+                break;
+            }
+            pause(Duration::from_millis(10));
+        }
+        if self.ended.is_none() {
+            // It was killed just now; a failure to wait could only hide the test's own message.
+            drop(self.parts.child.wait());
+        }
+        for cgroup in self.cgroups() {
+            drop(std::fs::remove_dir(cgroup));
+        }
+    }
+}
+
+/// The whole lines of a file of JSON lines; none when there is no such file.
+pub fn json_lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in `{line}`"));
+    whole.lines().map(parse).collect()
+}
+
+fn without_environment(record: &Value) -> String {
+    let mut record = record.clone();
+    if let Some(fields) = record.as_object_mut() {
+        fields.remove("environment");
+    }
+    record.to_string()
+}

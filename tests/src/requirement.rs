@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a test needs of the machine.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Something that not every machine offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The right to mount file systems and to make namespaces.
+    Root,
+    /// A cgroup v2 in which this user may make others.
+    CgroupTwo,
+    /// The freezer controller of cgroup v1, writable.
+    FreezerOne,
+    /// Python 3 (`/usr/bin/python3`).
+    Python,
+    /// `PyTorch` for `/usr/bin/python3`.
+    Torch,
+}
+
+impl Requirement {
+    /// Whether the test can run. If not, says so loudly; where `CI` is `true`, that is a failure.
+    pub fn met(self) -> bool {
+        let Some(missing) = self.missing() else { return true };
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} needs {missing}");
+        eprintln!("SKIPPED: {test} needs {missing}");
+        false
+    }
+
+    /// What is missing, in words.
+    fn missing(self) -> Option<&'static str> {
+        let (there, what) = match self {
+            Self::Root => (nix::unistd::geteuid().is_root(), "root"),
+            Self::CgroupTwo => (cgroup_two_is_writable(), "a writable cgroup v2"),
+            Self::FreezerOne => {
+                (is_writable(Path::new("/sys/fs/cgroup/freezer")), "a writable cgroup v1 with the freezer controller")
+            }
+            Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
+            Self::Torch => (has_torch(), "PyTorch for /usr/bin/python3 (Debian: python3-torch)"),
+        };
+        (!there).then_some(what)
+    }
+}
+
+/// The interpreter that the tests use.
+pub fn python() -> &'static str {
+    "/usr/bin/python3"
+}
+
+/// Whether the long variants of tests are wanted (`STEADFAST_LONG_TESTS=1`).
+pub fn long_tests() -> bool {
+    std::env::var("STEADFAST_LONG_TESTS").as_deref() == Ok("1")
+}
+
+fn cgroup_two_is_writable() -> bool {
+    crate::leftovers::own_cgroup().is_some_and(|path| is_writable(&path))
+}
+
+fn is_writable(directory: &Path) -> bool {
+    let probe = directory.join(format!("steadfast-test-probe-{}", std::process::id()));
+    fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)).is_ok()
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests create processes")]
+fn has_torch() -> bool {
+    let probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
+    Command::new(python()).args(["-c", probe]).status().is_ok_and(|status| status.success())
+}
