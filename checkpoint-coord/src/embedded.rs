@@ -97,10 +97,10 @@ impl EmbeddedStore {
     }
 }
 
-impl Drop for EmbeddedStore {
+impl Drop for Shared {
     fn drop(&mut self) {
-        // Lets the lease task notice that the last handle may be gone.
-        self.shared.leases_changed.notify_one();
+        // Lets the lease task notice that the store is gone.
+        self.leases_changed.notify_one();
     }
 }
 
@@ -168,7 +168,7 @@ impl Inner {
         let record = Record::Write(transaction.then);
         self.journal.append(&record)?;
         self.replay(record);
-        self.compact_if_grown()?;
+        self.compact_if_grown();
         Ok(Outcome {
             succeeded: true,
             revision: self.state.revision(),
@@ -196,7 +196,9 @@ impl Inner {
         let oldest = self
             .history
             .front()
-            .map_or(Revision(self.state.revision().0 + 1), |batch| batch.revision);
+            .map_or(Revision(self.state.revision().0 + 1), |batch| {
+                batch.revision
+            });
         if from < oldest {
             return Err(StoreError::Compacted { from, oldest });
         }
@@ -272,9 +274,10 @@ impl Inner {
         }
     }
 
-    fn compact_if_grown(&mut self) -> Result<(), StoreError> {
+    /// A compaction that fails does no harm: the log just stays as long as it is.
+    fn compact_if_grown(&mut self) {
         if !self.journal.is_grown() {
-            return Ok(());
+            return;
         }
         let leases = self
             .leases
@@ -284,11 +287,14 @@ impl Inner {
                 (*lease, ttl_ms)
             })
             .collect();
-        self.journal.compact(&Snapshot {
+        let compacted = self.journal.compact(&Snapshot {
             state: self.state.clone(),
             leases,
             next_lease: self.next_lease,
-        })
+        });
+        if let Err(error) = compacted {
+            tracing::warn!(%error, "Failed to compact the store's log; it is tried again.");
+        }
     }
 
     /// Ends the leases whose time is up; says when the next one's is.

@@ -2,7 +2,7 @@
 //! What shall the job do? Stores, and the session that feeds the decision core from one.
 //!
 //! Owns [`Store`], the interface to a key-value store with revisions, watches and leases; [`embedded`], the store of a
-//! job on one machine, whose contents outlive the process in a [`embedded::Medium`]; and [`session`], which turns
+//! job on one machine, whose contents outlive the process in a [`embedded::Medium`]; and the session ([`run_session`]), which turns
 //! store changes and the agent's events into events of the decision core, and the core's effects into store calls and
 //! orders for the agent.
 //!
@@ -15,9 +15,11 @@
 //!
 //! Not here: anything that starts or signals processes.
 
-pub mod contract;
 pub mod embedded;
-pub mod session;
+mod session;
 mod store;
 
+pub use session::{
+    Clock, HostEffect, SessionError, SessionPorts, SessionSettings, StatusView, run_session,
+};
 pub use store::{Store, StoreError, Watch, WatchError, WatchFeed, watch_channel};

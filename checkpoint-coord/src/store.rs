@@ -32,8 +32,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Watch, StoreError>> + Send;
 
     /// A new lease. It ends when it was not renewed for `ttl`.
-    fn lease_grant(&self, ttl: Duration)
-    -> impl Future<Output = Result<LeaseId, StoreError>> + Send;
+    fn lease_grant(
+        &self,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<LeaseId, StoreError>> + Send;
 
     /// Renews a lease for its full time.
     ///
@@ -121,7 +123,10 @@ impl Watch {
     /// When changes are missing from here on.
     pub async fn next(&mut self) -> Result<ChangeBatch, WatchError> {
         // A feed is dropped without a word only when the watcher could not take any more words.
-        self.receiver.recv().await.unwrap_or(Err(WatchError::Missed))
+        self.receiver
+            .recv()
+            .await
+            .unwrap_or(Err(WatchError::Missed))
     }
 }
 

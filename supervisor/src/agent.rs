@@ -13,6 +13,7 @@
 
 mod avenger;
 mod control;
+mod decisions;
 mod dispatcher;
 mod dying;
 mod ending;
@@ -22,7 +23,6 @@ mod launch;
 mod link;
 mod ports;
 mod resume;
-mod session_stub;
 
 use std::fs::File;
 use std::io;
@@ -58,6 +58,12 @@ pub(crate) enum AgentError {
     /// The settings that the keeper hands over cannot be read.
     #[error("failed to read the settings from the keeper")]
     Settings(#[source] io::Error),
+    /// The memory under the job's store cannot be used.
+    #[error("failed to open the job's store in the keeper's memory")]
+    Store(#[source] Box<steadfast_coord::StoreError>),
+    /// The decision core's session has ended before the job.
+    #[error("the decision core has stopped")]
+    Session(#[source] Option<Box<steadfast_coord::SessionError>>),
     /// Something that every process may have was refused.
     #[error("failed to {what}")]
     System {
@@ -79,14 +85,19 @@ pub(crate) enum AgentError {
 /// [`AgentError`]; the training does not notice.
 pub(crate) fn run() -> Result<(), AgentError> {
     let channel = Channel::inherited().map_err(AgentError::Link)?;
-    signals::ignore(&FOR_THE_KEEPER)
-        .map_err(|source| AgentError::System { what: "leave signals to the keeper", source })?;
+    signals::ignore(&FOR_THE_KEEPER).map_err(|source| AgentError::System {
+        what: "leave signals to the keeper",
+        source,
+    })?;
     let settings = read_settings().map_err(AgentError::Settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
         .build()
-        .map_err(|source| AgentError::System { what: "start the runtime", source })?;
+        .map_err(|source| AgentError::System {
+            what: "start the runtime",
+            source,
+        })?;
     let result = runtime.block_on(dispatcher::run(settings, channel));
     // A thread that hangs on a dead disk must not keep the agent from ending.
     runtime.shutdown_background();

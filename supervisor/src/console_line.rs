@@ -13,6 +13,8 @@ pub(crate) fn say(message: &str) {
     let has_room = poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
     if has_room {
         // Nobody can be told that nobody can be told.
-        let _unsaid = stderr.lock().write_all(format!("steadfast: {message}\n").as_bytes());
+        let _unsaid = stderr
+            .lock()
+            .write_all(format!("steadfast: {message}\n").as_bytes());
     }
 }

@@ -66,7 +66,12 @@ pub(crate) fn running_jobs(runtime_root: &Path) -> Result<Vec<RunningJob>, Contr
     let entries = match fs::read_dir(runtime_root) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(ControlError::List { path: runtime_root.to_owned(), source }),
+        Err(source) => {
+            return Err(ControlError::List {
+                path: runtime_root.to_owned(),
+                source,
+            });
+        }
     };
     let mut jobs: Vec<RunningJob> = entries
         .flatten()
@@ -75,7 +80,11 @@ pub(crate) fn running_jobs(runtime_root: &Path) -> Result<Vec<RunningJob>, Contr
             let name = entry.file_name().into_string().ok()?;
             let (job, node) = name.split_once('@')?;
             let socket = entry.path().join(SOCKET_NAME);
-            Some(RunningJob { job: job.to_owned(), node: node.to_owned(), socket })
+            Some(RunningJob {
+                job: job.to_owned(),
+                node: node.to_owned(),
+                socket,
+            })
         })
         .collect();
     jobs.sort_by(|one, other| one.job.cmp(&other.job));
@@ -106,22 +115,36 @@ impl RunningJob {
     pub(crate) async fn status(&self) -> Result<StatusReply, ControlError> {
         let mut client = self.connect().await?;
         let reply = client.status(StatusRequest {}).await;
-        reply.map(tonic::Response::into_inner).map_err(|status| self.no_answer(status.message()))
+        reply
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.no_answer(status.message()))
     }
 
     /// Asks for the end of the job. Returns what it says to that.
-    pub(crate) async fn stop(&self, grace: Option<Duration>, reason: &str) -> Result<String, ControlError> {
-        let request =
-            StopRequest { grace_seconds: grace.map(|grace| grace.as_secs_f64()), reason: reason.to_owned() };
+    pub(crate) async fn stop(
+        &self,
+        grace: Option<Duration>,
+        reason: &str,
+    ) -> Result<String, ControlError> {
+        let request = StopRequest {
+            grace_seconds: grace.map(|grace| grace.as_secs_f64()),
+            reason: reason.to_owned(),
+        };
         let reply = self.connect().await?.stop(request).await;
-        reply.map(|reply| reply.into_inner().message).map_err(|status| self.no_answer(status.message()))
+        reply
+            .map(|reply| reply.into_inner().message)
+            .map_err(|status| self.no_answer(status.message()))
     }
 
     /// Asks for a new generation. Returns what it says to that.
     pub(crate) async fn restart(&self, reason: &str) -> Result<String, ControlError> {
-        let request = RestartRequest { reason: reason.to_owned() };
+        let request = RestartRequest {
+            reason: reason.to_owned(),
+        };
         let reply = self.connect().await?.restart(request).await;
-        reply.map(|reply| reply.into_inner().message).map_err(|status| self.no_answer(status.message()))
+        reply
+            .map(|reply| reply.into_inner().message)
+            .map_err(|status| self.no_answer(status.message()))
     }
 
     async fn connect(&self) -> Result<ControlClient<Channel>, ControlError> {
@@ -130,12 +153,18 @@ impl RunningJob {
             .map_err(|error| self.no_answer(&error.to_string()))?
             .timeout(PATIENCE)
             .connect_timeout(PATIENCE);
-        let channel = endpoint.connect().await.map_err(|_| self.no_answer("its agent is being replaced"))?;
+        let channel = endpoint
+            .connect()
+            .await
+            .map_err(|_| self.no_answer("its agent is being replaced"))?;
         Ok(ControlClient::new(channel))
     }
 
     fn no_answer(&self, reason: &str) -> ControlError {
-        ControlError::NoAnswer { job: self.job.clone(), reason: reason.to_owned() }
+        ControlError::NoAnswer {
+            job: self.job.clone(),
+            reason: reason.to_owned(),
+        }
     }
 }
 
@@ -154,9 +183,15 @@ mod tests {
         drop(RuntimeDir::create(&root, "dead", "n1").unwrap());
         assert_eq!(running_jobs(&root).unwrap().len(), 2);
         assert_eq!(one_job(&root, Some("beta")).unwrap().node, "n1");
-        assert!(matches!(one_job(&root, Some("dead")), Err(ControlError::NoSuchJob(_))));
+        assert!(matches!(
+            one_job(&root, Some("dead")),
+            Err(ControlError::NoSuchJob(_))
+        ));
         let several = one_job(&root, None).unwrap_err();
-        assert_eq!(several.to_string(), "several jobs run on this node (alpha, beta): choose one with --job");
+        assert_eq!(
+            several.to_string(),
+            "several jobs run on this node (alpha, beta): choose one with --job"
+        );
         drop(beta);
         assert_eq!(one_job(&root, None).unwrap().job, "alpha");
         drop(alpha);

@@ -56,12 +56,20 @@ impl Journal {
     ) -> io::Result<Journal> {
         let (sender, lines) = sync_channel(QUEUE);
         let (done_sender, done) = sync_channel(1);
-        std::thread::Builder::new().name("journal".to_owned()).stack_size(128 * 1024).spawn(move || {
-            write_lines(&path, &lines, &report);
-            // Nobody may be waiting any more.
-            let _nobody_waits = done_sender.send(());
-        })?;
-        Ok(Journal { identity, sender: Some(sender), done, dropped: 0 })
+        std::thread::Builder::new()
+            .name("journal".to_owned())
+            .stack_size(128 * 1024)
+            .spawn(move || {
+                write_lines(&path, &lines, &report);
+                // Nobody may be waiting any more.
+                let _nobody_waits = done_sender.send(());
+            })?;
+        Ok(Journal {
+            identity,
+            sender: Some(sender),
+            done,
+            dropped: 0,
+        })
     }
 
     /// Adds a line. `fields` must be a JSON object; its fields follow the ones that every line has.
@@ -84,13 +92,26 @@ impl Journal {
     fn write(&mut self, generation: u64, kind: &str, fields: Value, must_last: bool) {
         let Some(sender) = &self.sender else { return };
         if self.dropped > 0 {
-            let text = line(&self.identity, generation, "journal.dropped", json!({ "lines": self.dropped }));
-            if sender.try_send(Line { text, must_last: false }).is_ok() {
+            let text = line(
+                &self.identity,
+                generation,
+                "journal.dropped",
+                json!({ "lines": self.dropped }),
+            );
+            if sender
+                .try_send(Line {
+                    text,
+                    must_last: false,
+                })
+                .is_ok()
+            {
                 self.dropped = 0;
             }
         }
         let text = line(&self.identity, generation, kind, fields);
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = sender.try_send(Line { text, must_last }) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            sender.try_send(Line { text, must_last })
+        {
             self.dropped += 1;
         }
     }
@@ -113,7 +134,11 @@ fn line(identity: &JournalIdentity, generation: u64, kind: &str, fields: Value) 
 }
 
 fn write_lines(path: &Path, lines: &Receiver<Line>, report: &impl Fn(String)) {
-    let mut target = Target { path, file: None, last_error: None };
+    let mut target = Target {
+        path,
+        file: None,
+        last_error: None,
+    };
     let mut lost = 0_u64;
     while let Ok(line) = lines.recv() {
         let result = target.write(line.text.as_bytes(), line.must_last);
@@ -124,13 +149,19 @@ fn write_lines(path: &Path, lines: &Receiver<Line>, report: &impl Fn(String)) {
                 let kind = error.kind();
                 if target.last_error != Some(kind) {
                     target.last_error = Some(kind);
-                    report(format!("the journal {} cannot be written: {error}; the job goes on", path.display()));
+                    report(format!(
+                        "the journal {} cannot be written: {error}; the job goes on",
+                        path.display()
+                    ));
                 }
             }
         }
     }
     if lost > 0 {
-        report(format!("{lost} lines of the journal {} could not be written", path.display()));
+        report(format!(
+            "{lost} lines of the journal {} could not be written",
+            path.display()
+        ));
     }
 }
 
@@ -145,11 +176,15 @@ impl Target<'_> {
         if self.file.is_none() {
             self.file = Some(open_after_whole_line(self.path)?);
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
         let before = file.stream_position()?;
         if let Err(error) = file.write_all(text) {
             // Half a line is worse than none. If even that fails, the next open repairs it.
-            let repaired = file.set_len(before).and_then(|()| file.seek(SeekFrom::Start(before)));
+            let repaired = file
+                .set_len(before)
+                .and_then(|()| file.seek(SeekFrom::Start(before)));
             if repaired.is_err() {
                 self.file = None;
             }
@@ -164,7 +199,12 @@ fn open_after_whole_line(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)?;
     let length = file.seek(SeekFrom::End(0))?;
     if length > 0 {
         let mut last = [0_u8];
@@ -182,11 +222,15 @@ mod tests {
     use super::*;
 
     fn identity() -> JournalIdentity {
-        JournalIdentity { job: "job".to_owned(), node: "node".to_owned() }
+        JournalIdentity {
+            job: "job".to_owned(),
+            node: "node".to_owned(),
+        }
     }
 
     fn write_one(path: &Path, kind: &str) {
-        let mut journal = Journal::open(path.to_owned(), identity(), |error| panic!("{error}")).unwrap();
+        let mut journal =
+            Journal::open(path.to_owned(), identity(), |error| panic!("{error}")).unwrap();
         journal.record_incident(3, kind, json!({ "rank": 1 }));
         journal.close(Duration::from_secs(30));
     }
@@ -202,7 +246,13 @@ mod tests {
         assert_eq!(value["generation"], 3);
         assert_eq!(value["kind"], "worker.exited");
         assert_eq!(value["rank"], 1);
-        assert!(value["ts"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+        assert!(
+            value["ts"]
+                .as_str()
+                .unwrap()
+                .parse::<jiff::Timestamp>()
+                .is_ok()
+        );
     }
 
     #[test]

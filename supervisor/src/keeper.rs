@@ -63,10 +63,12 @@ pub(crate) enum KeeperError {
 pub(crate) fn run(settings: &Settings) -> Result<u8, KeeperError> {
     let runtime_dir = RuntimeDir::create(&settings.runtime_root, &settings.job, &settings.node)?;
     let handed_over = hand_over(settings).map_err(system("write the settings for the agent"))?;
-    let signals = Signals::take_over(&wanted_signals(settings)).map_err(system("take over the signals"))?;
+    let signals =
+        Signals::take_over(&wanted_signals(settings)).map_err(system("take over the signals"))?;
     nix::sys::prctl::set_child_subreaper(true)
         .map_err(|errno| system("become the reaper of orphans")(errno.into()))?;
-    let mut keeper = Keeper::new(settings, runtime_dir, handed_over).map_err(system("prepare the agent"))?;
+    let mut keeper =
+        Keeper::new(settings, runtime_dir, handed_over).map_err(system("prepare the agent"))?;
     let exit_code = supervise(&mut keeper, &signals);
     keeper.clean_up();
     Ok(exit_code)
@@ -82,8 +84,19 @@ fn hand_over(settings: &Settings) -> io::Result<File> {
 }
 
 fn wanted_signals(settings: &Settings) -> Vec<Signal> {
-    let mut wanted = vec![Signal::SIGCHLD, Signal::SIGTSTP, Signal::SIGCONT, Signal::SIGUSR1, Signal::SIGUSR2];
-    wanted.extend(settings.signals.iter().filter_map(|&number| Signal::try_from(number).ok()));
+    let mut wanted = vec![
+        Signal::SIGCHLD,
+        Signal::SIGTSTP,
+        Signal::SIGCONT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ];
+    wanted.extend(
+        settings
+            .signals
+            .iter()
+            .filter_map(|&number| Signal::try_from(number).ok()),
+    );
     wanted
 }
 
@@ -114,12 +127,17 @@ fn supervise(keeper: &mut Keeper, signals: &Signals) -> u8 {
 fn wait(keeper: &Keeper, signals: &Signals, timeout: Duration) {
     let mut descriptors = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
     if let Some((channel, wants_to_write)) = keeper.agent_channel() {
-        let flags = if wants_to_write { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let flags = if wants_to_write {
+            PollFlags::POLLIN | PollFlags::POLLOUT
+        } else {
+            PollFlags::POLLIN
+        };
         descriptors.push(PollFd::new(channel, flags));
     }
     // Rounded up: a poll that returns just before the deadline would spin.
     let milliseconds = timeout.as_millis().saturating_add(1).min(60_000);
-    let timeout = PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(60_000)).unwrap_or(PollTimeout::ZERO);
+    let timeout = PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(60_000))
+        .unwrap_or(PollTimeout::ZERO);
     // An interrupted or failed poll is a short sleep: the loop looks at everything anyway.
     let _looked_at_anyway = poll(&mut descriptors, timeout);
 }

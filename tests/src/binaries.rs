@@ -20,7 +20,10 @@ pub fn fake_worker() -> &'static Path {
 /// A program in the directory that this test itself was built into; built first if it is missing.
 fn built(program: &str, package: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let profile_dir = test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps");
+    let profile_dir = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests lie in target/PROFILE/deps");
     let path = profile_dir.join(program);
     if !path.exists() {
         build(program, package, profile_dir);
@@ -38,5 +41,8 @@ fn build(program: &str, package: &str, profile_dir: &Path) {
         command.arg("--release");
     }
     let status = command.status().expect("cargo can be run");
-    assert!(status.success(), "`{program}` was not there and could not be built: {status}");
+    assert!(
+        status.success(),
+        "`{program}` was not there and could not be built: {status}"
+    );
 }

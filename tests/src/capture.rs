@@ -21,7 +21,10 @@ impl Capture {
             std::thread::spawn(move || {
                 let mut buffer = vec![0; 64 * 1024];
                 while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                    collected.lock().unwrap().extend_from_slice(&buffer[..length]);
+                    collected
+                        .lock()
+                        .unwrap()
+                        .extend_from_slice(&buffer[..length]);
                 }
             })
         });

@@ -57,12 +57,19 @@ impl Job {
     /// Sends a signal to what was started.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
-        assert!(send(self.pid(), signal), "the job has already ended; {}", self.describe());
+        assert!(
+            send(self.pid(), signal),
+            "the job has already ended; {}",
+            self.describe()
+        );
     }
 
     /// Process id of the agent, if one lives.
     pub fn agent(&self) -> Option<i32> {
-        self.processes().iter().find(|process| process.is_agent()).map(|process| process.pid)
+        self.processes()
+            .iter()
+            .find(|process| process.is_agent())
+            .map(|process| process.pid)
     }
 
     /// All living processes of the job.
@@ -95,13 +102,21 @@ impl Job {
     pub fn run_dir(&self) -> PathBuf {
         let logs = self.directory().join("logs");
         let found = entries(&logs);
-        assert_eq!(found.len(), 1, "one directory in {} was expected: {found:?}; {}", logs.display(), self.describe());
+        assert_eq!(
+            found.len(),
+            1,
+            "one directory in {} was expected: {found:?}; {}",
+            logs.display(),
+            self.describe()
+        );
         logs.join(&found[0])
     }
 
     /// Content of a worker's log file; empty when there is none.
     pub fn log(&self, attempt: u32, local_rank: u32, stream: &str) -> String {
-        let path = self.run_dir().join(format!("attempt_{attempt}/{local_rank}/{stream}.log"));
+        let path = self
+            .run_dir()
+            .join(format!("attempt_{attempt}/{local_rank}/{stream}.log"));
         String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
     }
 
@@ -112,7 +127,10 @@ impl Job {
 
     /// The journal's lines of this kind.
     pub fn journal_of(&self, kind: &str) -> Vec<Value> {
-        self.journal().into_iter().filter(|line| line["kind"] == kind).collect()
+        self.journal()
+            .into_iter()
+            .filter(|line| line["kind"] == kind)
+            .collect()
     }
 
     /// What the workers wrote down about themselves.
@@ -122,7 +140,10 @@ impl Job {
 
     /// The workers' records of this event.
     pub fn records_of(&self, event: &str) -> Vec<Value> {
-        self.records().into_iter().filter(|record| record["event"] == event).collect()
+        self.records()
+            .into_iter()
+            .filter(|record| record["event"] == event)
+            .collect()
     }
 
     /// Waits until this many workers have got as far as to run the steps of this attempt. Returns their start records.
@@ -138,11 +159,16 @@ impl Job {
     /// Process id of the worker with this local rank, once it runs its steps.
     #[track_caller]
     pub fn worker(&self, attempt: u64, local_rank: u64) -> i32 {
-        self.eventually(&format!("local rank {local_rank} in attempt {attempt}"), |job| {
-            let records = job.records_of("start");
-            let mine = |record: &&Value| record["restart_count"] == attempt && record["local_rank"] == local_rank;
-            i32::try_from(records.iter().find(mine)?["pid"].as_i64()?).ok()
-        })
+        self.eventually(
+            &format!("local rank {local_rank} in attempt {attempt}"),
+            |job| {
+                let records = job.records_of("start");
+                let mine = |record: &&Value| {
+                    record["restart_count"] == attempt && record["local_rank"] == local_rank
+                };
+                i32::try_from(records.iter().find(mine)?["pid"].as_i64()?).ok()
+            },
+        )
     }
 
     /// Standard error so far.
@@ -166,7 +192,10 @@ impl Job {
         if !asked.status.success() {
             return None;
         }
-        Some(serde_json::from_slice(&asked.stdout).unwrap_or_else(|error| panic!("{error} in the status: {asked}")))
+        Some(
+            serde_json::from_slice(&asked.stdout)
+                .unwrap_or_else(|error| panic!("{error} in the status: {asked}")),
+        )
     }
 
     /// Runs a command of `steadfast` in the job's surroundings, though without its name, to its end.
@@ -175,7 +204,9 @@ impl Job {
         words.extend(arguments.iter().map(Into::into));
         let mut environment = self.parts.environment.clone();
         environment.remove("STEADFAST_JOB");
-        let output = command(&words, &environment, self.directory()).output().unwrap();
+        let output = command(&words, &environment, self.directory())
+            .output()
+            .unwrap();
         Outcome {
             status: output.status,
             stdout: output.stdout,
@@ -197,7 +228,11 @@ impl Job {
                 dead_since.get_or_insert(now);
             }
             let too_late = dead_since.is_some_and(|since: Instant| now - since > AFTERMATH);
-            assert!(now < deadline && !too_late, "gave up waiting for {what}; {}", self.describe());
+            assert!(
+                now < deadline && !too_late,
+                "gave up waiting for {what}; {}",
+                self.describe()
+            );
             pause(Duration::from_millis(10));
         }
     }
@@ -219,26 +254,50 @@ impl Job {
             if let Some(status) = self.parts.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < deadline, "gave up waiting for the end of the job; {}", self.describe());
+            assert!(
+                Instant::now() < deadline,
+                "gave up waiting for the end of the job; {}",
+                self.describe()
+            );
             pause(Duration::from_millis(5));
         };
         self.ended = Some(status);
         eventually("the ends of the job's output", || {
             let at_end = self.parts.stdout.is_at_end() && self.parts.stderr.is_at_end();
-            if at_end { Ok(()) } else { Err(format!("it is held open by {:#?}", self.processes())) }
+            if at_end {
+                Ok(())
+            } else {
+                Err(format!("it is held open by {:#?}", self.processes()))
+            }
         });
         let stdout = self.parts.stdout.so_far().clone();
-        Outcome { status, stdout, stderr: self.stderr() }
+        Outcome {
+            status,
+            stdout,
+            stderr: self.stderr(),
+        }
     }
 
     /// What is there that should not be, once the job has ended.
     pub fn left_behind(&self) -> Vec<String> {
-        let mut left: Vec<String> =
-            self.processes().iter().map(|process| format!("process {process:?}")).collect();
+        let mut left: Vec<String> = self
+            .processes()
+            .iter()
+            .map(|process| format!("process {process:?}"))
+            .collect();
         let own = format!("{}@", self.parts.name);
-        left.extend(entries(&self.parts.runtime_root).into_iter().filter(|name| name.starts_with(&own)));
+        left.extend(
+            entries(&self.parts.runtime_root)
+                .into_iter()
+                .filter(|name| name.starts_with(&own)),
+        );
         left.extend(entries(&self.directory().join("tmp")));
-        left.extend(self.cgroups().iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
+        left.extend(
+            self.cgroups()
+                .iter()
+                .filter(|path| path.exists())
+                .map(|path| path.display().to_string()),
+        );
         left
     }
 
@@ -259,8 +318,10 @@ impl Job {
     /// The cgroups that a keeper of this job may have made.
     fn cgroups(&self) -> Vec<PathBuf> {
         let starts = self.records_of("start");
-        let mut tokens: Vec<&str> =
-            starts.iter().filter_map(|record| record["environment"]["STEADFAST_KEEPER"].as_str()).collect();
+        let mut tokens: Vec<&str> = starts
+            .iter()
+            .filter_map(|record| record["environment"]["STEADFAST_KEEPER"].as_str())
+            .collect();
         tokens.sort_unstable();
         tokens.dedup();
         tokens.into_iter().filter_map(cgroup_of).collect()
@@ -294,7 +355,9 @@ impl Drop for Job {
 pub fn json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in `{line}`"));
+    let parse = |line: &str| {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in `{line}`"))
+    };
     whole.lines().map(parse).collect()
 }
 

@@ -76,7 +76,11 @@ impl Launch {
     /// The workers are `fake-worker` with these steps.
     pub fn worker(self, steps: &[&str]) -> Launch {
         let worker = fake_worker().to_str().unwrap();
-        let mut command = if self.subcommand == "run" { vec!["--"] } else { vec!["--no-python"] };
+        let mut command = if self.subcommand == "run" {
+            vec!["--"]
+        } else {
+            vec!["--no-python"]
+        };
         command.push(worker);
         command.extend(steps);
         self.command(&command)
@@ -134,7 +138,9 @@ impl Launch {
         words.extend(self.command);
         let mut command = command(&words, &environment, self.directory.path());
         let stalled = redirect(&mut command, self.console);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{words:?} could not be started: {error}"));
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{words:?} could not be started: {error}"));
         // The parent's copies of the pipes' write ends are in the builder.
         drop(command);
         Job::new(Parts {
@@ -151,15 +157,23 @@ impl Launch {
     }
 
     fn full_environment(&self, mark: &str) -> BTreeMap<String, OsString> {
-        let inherited = INHERITED.iter().filter_map(|&name| Some((name.to_owned(), std::env::var_os(name)?)));
+        let inherited = INHERITED
+            .iter()
+            .filter_map(|&name| Some((name.to_owned(), std::env::var_os(name)?)));
         let mut environment: BTreeMap<String, OsString> = inherited.collect();
         let path = std::env::var("PATH").unwrap_or_default();
         // The system's Python goes first: others may be wrapper scripts that depend on what is not handed on.
-        environment.insert("PATH".to_owned(), format!("/usr/bin:/bin:/usr/sbin:/sbin:{path}").into());
+        environment.insert(
+            "PATH".to_owned(),
+            format!("/usr/bin:/bin:/usr/sbin:/sbin:{path}").into(),
+        );
         environment.insert(MARK.to_owned(), mark.into());
         environment.insert("STEADFAST_JOB".to_owned(), self.name.clone().into());
         environment.insert("STEADFAST_NODE_NAME".to_owned(), "node".into());
-        environment.insert("STEADFAST_RUNTIME_DIR".to_owned(), self.runtime_root.clone().into());
+        environment.insert(
+            "STEADFAST_RUNTIME_DIR".to_owned(),
+            self.runtime_root.clone().into(),
+        );
         for (name, place) in [
             ("HOME", "home"),
             ("TMPDIR", "tmp"),
@@ -175,16 +189,32 @@ impl Launch {
 
 /// A process with exactly this environment, in the job's working directory.
 #[expect(clippy::disallowed_methods, reason = "tests create processes")]
-pub(crate) fn command(words: &[OsString], environment: &BTreeMap<String, OsString>, directory: &Path) -> Command {
+pub(crate) fn command(
+    words: &[OsString],
+    environment: &BTreeMap<String, OsString>,
+    directory: &Path,
+) -> Command {
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env_clear().envs(environment).current_dir(directory.join("work"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(&words[1..])
+        .env_clear()
+        .envs(environment)
+        .current_dir(directory.join("work"));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
 /// Returns the end that nobody reads.
 fn redirect(command: &mut Command, console: Console) -> Option<PipeReader> {
-    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = || {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
     match console {
         Console::Collected => None,
         Console::Full => {

@@ -12,7 +12,10 @@ pub fn cgroup_of(token: &str) -> Option<PathBuf> {
 /// The cgroup v2 of this process.
 pub(crate) fn own_cgroup() -> Option<PathBuf> {
     let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let inside = membership.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+    let inside = membership
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))?
+        .to_owned();
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mounted_at = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -24,6 +27,11 @@ pub(crate) fn own_cgroup() -> Option<PathBuf> {
 
 /// Names of what is in a directory; empty when there is none.
 pub(crate) fn entries(directory: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }

@@ -22,6 +22,7 @@
 
 mod binaries;
 mod capture;
+mod expected;
 mod job;
 mod launch;
 mod leftovers;
@@ -32,11 +33,12 @@ mod random;
 mod requirement;
 
 pub use binaries::{fake_worker, steadfast};
+pub use expected::numbered_lines;
 pub use job::{Job, json_lines};
 pub use launch::{Console, Launch};
 pub use leftovers::cgroup_of;
 pub use outcome::Outcome;
 pub use patience::{DEADLINE, eventually, pause};
-pub use processes::{Found, is_alive, send};
+pub use processes::{Found, children, is_alive, process_state, send};
 pub use random::Random;
 pub use requirement::{Requirement, long_tests, python};

@@ -15,7 +15,9 @@ pub fn eventually<Value>(what: &str, mut look: impl FnMut() -> Result<Value, Str
     loop {
         match look() {
             Ok(value) => return value,
-            Err(last) if Instant::now() >= deadline => panic!("gave up waiting for {what}; last seen: {last}"),
+            Err(last) if Instant::now() >= deadline => {
+                panic!("gave up waiting for {what}; last seen: {last}")
+            }
             Err(_) => pause(LOOK_EVERY),
         }
     }
@@ -23,7 +25,10 @@ pub fn eventually<Value>(what: &str, mut look: impl FnMut() -> Result<Value, Str
 
 /// Lets time pass: between two looks, or where a fault has to come at a moment that nothing announces. Never a way to
 /// wait for something.
-#[expect(clippy::disallowed_methods, reason = "the one place in which the tests sleep")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place in which the tests sleep"
+)]
 pub fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }

@@ -23,7 +23,9 @@ pub struct Found {
 impl Found {
     /// Whether it is the agent of a job.
     pub fn is_agent(&self) -> bool {
-        self.arguments.get(1).is_some_and(|argument| argument == "__agent")
+        self.arguments
+            .get(1)
+            .is_some_and(|argument| argument == "__agent")
     }
 }
 
@@ -34,7 +36,26 @@ pub fn send(pid: i32, signal: Signal) -> bool {
 
 /// Whether there is such a process and it is no zombie.
 pub fn is_alive(pid: i32) -> bool {
-    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    process_state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// The state letter of a process, if there is one of this number.
+pub fn process_state(pid: i32) -> Option<char> {
+    stat(pid)?.first()?.chars().next()
+}
+
+/// The children of a process, zombies among them.
+pub fn children(parent: i32) -> Vec<Found> {
+    let is_child =
+        |&pid: &i32| stat(pid).is_some_and(|fields| fields.get(1) == Some(&parent.to_string()));
+    let found = all().filter(is_child).filter_map(|pid| {
+        Some(Found {
+            pid,
+            arguments: arguments(pid)?,
+            state: process_state(pid)?,
+        })
+    });
+    found.collect()
 }
 
 /// The living processes whose initial environment holds this mark.
@@ -42,28 +63,43 @@ pub(crate) fn with_mark(mark: &str) -> Vec<Found> {
     let wanted = format!("{MARK}={mark}");
     all()
         .filter(|&pid| {
-            fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environment| environment.split(|&byte| byte == 0).any(|pair| pair == wanted.as_bytes()))
+            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+                environment
+                    .split(|&byte| byte == 0)
+                    .any(|pair| pair == wanted.as_bytes())
+            })
         })
         .filter_map(read)
         .collect()
 }
 
 fn all() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn read(pid: i32) -> Option<Found> {
-    let state = state(pid).filter(|state| !matches!(state, 'Z' | 'X'))?;
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let arguments = arguments
-        .split(|&byte| byte == 0)
-        .map(|argument| String::from_utf8_lossy(argument).into_owned())
-        .collect();
-    Some(Found { pid, arguments, state })
+    let state = process_state(pid).filter(|state| !matches!(state, 'Z' | 'X'))?;
+    Some(Found {
+        pid,
+        arguments: arguments(pid)?,
+        state,
+    })
 }
 
-fn state(pid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].trim_start().chars().next()
+fn arguments(pid: i32) -> Option<Vec<String>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = line
+        .split(|&byte| byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned());
+    Some(words.collect())
+}
+
+/// The fields after the name, the state first.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();
+    Some(fields.map(str::to_owned).collect())
 }

@@ -12,8 +12,12 @@ pub struct Random {
 impl Random {
     /// Starts from `seed`, or from `STEADFAST_TEST_SEED` where that is set.
     pub fn new(seed: u64) -> Random {
-        let wanted = std::env::var("STEADFAST_TEST_SEED").ok().and_then(|text| text.parse().ok());
-        Random { state: wanted.unwrap_or(seed) }
+        let wanted = std::env::var("STEADFAST_TEST_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok());
+        Random {
+            state: wanted.unwrap_or(seed),
+        }
     }
 
     /// A number from 0 to `bound` - 1; `bound` must not be 0.

@@ -23,9 +23,14 @@ pub enum Requirement {
 impl Requirement {
     /// Whether the test can run. If not, says so loudly; where `CI` is `true`, that is a failure.
     pub fn met(self) -> bool {
-        let Some(missing) = self.missing() else { return true };
+        let Some(missing) = self.missing() else {
+            return true;
+        };
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} needs {missing}");
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "{test} needs {missing}"
+        );
         eprintln!("SKIPPED: {test} needs {missing}");
         false
     }
@@ -35,11 +40,15 @@ impl Requirement {
         let (there, what) = match self {
             Self::Root => (nix::unistd::geteuid().is_root(), "root"),
             Self::CgroupTwo => (cgroup_two_is_writable(), "a writable cgroup v2"),
-            Self::FreezerOne => {
-                (is_writable(Path::new("/sys/fs/cgroup/freezer")), "a writable cgroup v1 with the freezer controller")
-            }
+            Self::FreezerOne => (
+                is_writable(Path::new("/sys/fs/cgroup/freezer")),
+                "a writable cgroup v1 with the freezer controller",
+            ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
-            Self::Torch => (has_torch(), "PyTorch for /usr/bin/python3 (Debian: python3-torch)"),
+            Self::Torch => (
+                has_torch(),
+                "PyTorch for /usr/bin/python3 (Debian: python3-torch)",
+            ),
         };
         (!there).then_some(what)
     }
@@ -61,11 +70,16 @@ fn cgroup_two_is_writable() -> bool {
 
 fn is_writable(directory: &Path) -> bool {
     let probe = directory.join(format!("steadfast-test-probe-{}", std::process::id()));
-    fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)).is_ok()
+    fs::create_dir(&probe)
+        .and_then(|()| fs::remove_dir(&probe))
+        .is_ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests create processes")]
 fn has_torch() -> bool {
     let probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
-    Command::new(python()).args(["-c", probe]).status().is_ok_and(|status| status.success())
+    Command::new(python())
+        .args(["-c", probe])
+        .status()
+        .is_ok_and(|status| status.success())
 }

@@ -185,7 +185,7 @@ impl Checker {
                     let message = format!("{node} has not learnt that the job has ended");
                     return self.violation("liveness", message);
                 }
-                Some(code) if *code != exit_code(result) && *code != 78 => {
+                Some(code) if *code != exit_code(result) => {
                     let message = format!("{node} left with {code}, the job's result is {result}");
                     return self.violation("one result", message);
                 }

@@ -83,7 +83,10 @@ mod tests {
     }
 
     fn names(available: &[MemberRecord], previous: &[&str], limit: u32) -> Vec<String> {
-        let available = available.iter().map(|record| (&record.node, record)).collect();
+        let available = available
+            .iter()
+            .map(|record| (&record.node, record))
+            .collect();
         let previous: Vec<_> = previous
             .iter()
             .map(|node| PlanMember {

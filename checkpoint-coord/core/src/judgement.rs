@@ -71,7 +71,11 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
         );
     }
     if ledger.restarts_used >= incident.max_restarts {
-        return end(root, EndRule::BudgetExhausted, no_budget(&what, incident.max_restarts));
+        return end(
+            root,
+            EndRule::BudgetExhausted,
+            no_budget(&what, incident.max_restarts),
+        );
     }
     ledger.restarts_used += 1;
     ledger.restarts_charged += 1;
@@ -107,8 +111,12 @@ fn end(root: &Finding, rule: EndRule, message: String) -> Ruling {
 
 fn no_budget(what: &str, max_restarts: u32) -> String {
     match max_restarts {
-        0 => format!("{what}. The job was not restarted, since no restarts are allowed (max_restarts is 0)"),
-        1 => format!("{what}. The one restart that is allowed without a new training step was used up"),
+        0 => format!(
+            "{what}. The job was not restarted, since no restarts are allowed (max_restarts is 0)"
+        ),
+        1 => format!(
+            "{what}. The one restart that is allowed without a new training step was used up"
+        ),
         many => format!(
             "{what}. All {many} restarts that are allowed without a new training step were used up"
         ),
@@ -173,7 +181,10 @@ mod tests {
     }
 
     /// What a rule says of a sequence of failures: fingerprint, class, step reached by the generation.
-    fn run(max_restarts: u32, failures: &[(&str, FaultClass, Option<u64>)]) -> (Ledger, Option<EndRule>) {
+    fn run(
+        max_restarts: u32,
+        failures: &[(&str, FaultClass, Option<u64>)],
+    ) -> (Ledger, Option<EndRule>) {
         let mut ledger = Ledger::default();
         for (fingerprint, class, step) in failures {
             let root = failure(fingerprint, *class);
@@ -227,9 +238,19 @@ mod tests {
     #[test]
     fn the_budget_ends_the_job_when_failures_differ() {
         use FaultClass::Program;
-        let (_, rule) = run(2, &[("x", Program, None), ("y", Program, None), ("z", Program, None)]);
+        let (_, rule) = run(
+            2,
+            &[
+                ("x", Program, None),
+                ("y", Program, None),
+                ("z", Program, None),
+            ],
+        );
         assert_eq!(rule, Some(EndRule::BudgetExhausted));
-        assert_eq!(run(0, &[("x", Program, None)]).1, Some(EndRule::BudgetExhausted));
+        assert_eq!(
+            run(0, &[("x", Program, None)]).1,
+            Some(EndRule::BudgetExhausted)
+        );
     }
 
     #[test]

@@ -124,7 +124,10 @@ mod tests {
         let node = NodeName::from("rack/7%2F");
         assert_eq!(keys.prefix(), "/steadfast/team%2Fjob%25/");
         assert_eq!(keys.kind(&keys.plan()), KeyKind::Plan);
-        assert_eq!(keys.kind(&keys.member(&node)), KeyKind::Member(node.clone()));
+        assert_eq!(
+            keys.kind(&keys.member(&node)),
+            KeyKind::Member(node.clone())
+        );
         assert_eq!(
             keys.kind(&keys.findings(Generation(7), &node)),
             KeyKind::Findings(Generation(7), node)

@@ -131,12 +131,7 @@ impl Leader {
         &self.view
     }
 
-    fn take_in_outcome(
-        &mut self,
-        now: Instant,
-        outcome: Outcome,
-        effects: &mut Vec<LeaderEffect>,
-    ) {
+    fn take_in_outcome(&mut self, now: Instant, outcome: Outcome, effects: &mut Vec<LeaderEffect>) {
         let said = self.in_flight.take();
         if outcome.succeeded {
             self.awaited = self.awaited.max(outcome.revision);
@@ -174,7 +169,10 @@ impl Leader {
             return;
         }
         let Some(spec) = self.view.spec().map(|spec| spec.value.clone()) else {
-            self.set(LeaderState::Gathering, "waiting for the first member to register");
+            self.set(
+                LeaderState::Gathering,
+                "waiting for the first member to register",
+            );
             return;
         };
         let ledger = self.ledger();
@@ -199,7 +197,10 @@ impl Leader {
         self.gathering_since = None;
         self.enough_since = None;
         let standings = self.standings(now, &plan);
-        if standings.iter().all(|(_, standing)| *standing == Standing::Completed) {
+        if standings
+            .iter()
+            .all(|(_, standing)| *standing == Standing::Completed)
+        {
             self.succeed(&plan, effects);
         } else if standings.iter().all(|(_, standing)| standing.is_over()) {
             self.decide(now, spec, &plan, &standings, effects);
@@ -253,7 +254,11 @@ impl Leader {
     fn set_running(&mut self, plan: &Plan, standings: &[(NodeName, Standing)]) {
         let missing = standing::list(standings, |standing| *standing == Standing::Missing);
         let reason = if missing.is_empty() {
-            format!("{} workers on {} nodes", plan.world_size, plan.members.len())
+            format!(
+                "{} workers on {} nodes",
+                plan.world_size,
+                plan.members.len()
+            )
         } else {
             format!("waiting for {missing} to register again")
         };

@@ -24,8 +24,8 @@ pub use event::{
     KeeperStop, MemberEffect, MemberEvent, MemberSettings, OperatorRequest, SpawnFailure,
     WorkerObservation, WorkerState, kinds,
 };
-pub(crate) use work::is_fatal;
 use work::Work;
+pub(crate) use work::is_fatal;
 
 /// SIGTERM, the first signal unless somebody asked with another one.
 const TERMINATE: i32 = 15;
@@ -163,7 +163,8 @@ impl Member {
             MemberState::Starting(_) => "waiting for the workers to be started".to_owned(),
             MemberState::Running(_) => self.running_reason(),
             MemberState::Completed(_) => {
-                "all workers of this node have finished; waiting for those of other nodes".to_owned()
+                "all workers of this node have finished; waiting for those of other nodes"
+                    .to_owned()
             }
             MemberState::Draining(_) => self.draining_reason(),
             MemberState::Stopped(_) => {
@@ -175,7 +176,10 @@ impl Member {
 
     /// The generation that this member works on, or worked on last; 0 for none.
     pub fn generation(&self) -> Generation {
-        self.work.as_ref().map(|work| work.generation).unwrap_or_default()
+        self.work
+            .as_ref()
+            .map(|work| work.generation)
+            .unwrap_or_default()
     }
 
     /// Highest training step seen in this member's generation.
@@ -541,9 +545,10 @@ impl Member {
                 lease: None,
             });
         }
-        let written = self.written.as_ref().map(|written| {
-            (written.record.generation, written.findings.as_slice())
-        });
+        let written = self
+            .written
+            .as_ref()
+            .map(|written| (written.record.generation, written.findings.as_slice()));
         let generation = report.record.generation;
         if !report.findings.is_empty() && written != Some((generation, &report.findings)) {
             transaction.then.push(Operation::Put {
@@ -585,7 +590,11 @@ impl Member {
             phase,
             next_port: self.next_port,
             step: work.and_then(|work| {
-                if exact { work.best_step } else { work.reported_step }
+                if exact {
+                    work.best_step
+                } else {
+                    work.reported_step
+                }
             }),
             stop_began: work.and_then(|work| work.stop_began),
             unkillable: work
@@ -633,9 +642,10 @@ impl Member {
             return String::new();
         };
         let done = work.exits.len();
-        let step = work
-            .best_step
-            .map_or_else(|| "no step seen yet".to_owned(), |step| format!("step {step}"));
+        let step = work.best_step.map_or_else(
+            || "no step seen yet".to_owned(),
+            |step| format!("step {step}"),
+        );
         if done == 0 {
             format!("all {} workers are running, {step}", work.slots)
         } else {

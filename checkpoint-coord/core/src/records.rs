@@ -75,6 +75,13 @@ pub struct LeaderRecord {
     pub extra: BTreeMap<String, Value>,
 }
 
+impl LeaderRecord {
+    /// The record as it is written to the store.
+    pub fn to_json(&self) -> String {
+        encode(self)
+    }
+}
+
 /// The record's JSON. Records hold nothing that JSON cannot say, so it cannot fail for them; were it to, an empty
 /// text is written, which every reader refuses.
 pub(crate) fn encode<T: Serialize>(record: &T) -> String {

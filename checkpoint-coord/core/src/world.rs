@@ -117,7 +117,12 @@ impl World {
             incarnation: Incarnation(1),
             address: format!("{}.test", self.nodes[index].name),
             slots: 2,
-            spec: JobSpec::new(self.min_nodes, nodes, self.max_restarts, "digest".to_owned()),
+            spec: JobSpec::new(
+                self.min_nodes,
+                nodes,
+                self.max_restarts,
+                "digest".to_owned(),
+            ),
             restart_grace: Duration::from_secs(5),
             stop_grace: Duration::from_secs(30),
             lease: None,
@@ -255,7 +260,10 @@ impl World {
             Answer::Told => {
                 let succeeded = self.store.satisfies(&transaction.when);
                 let revision = self.transact(&transaction)?;
-                MemberEvent::WriteDone(crate::Outcome { succeeded, revision })
+                MemberEvent::WriteDone(crate::Outcome {
+                    succeeded,
+                    revision,
+                })
             }
             Answer::DoneButLost => {
                 self.transact(&transaction)?;
@@ -267,15 +275,22 @@ impl World {
     }
 
     fn write_leader(&mut self, index: usize, answer: Answer) -> Result<(), String> {
-        let Some(mut transaction) = self.leaders.get_mut(index).and_then(|host| host.write.take())
+        let Some(mut transaction) = self
+            .leaders
+            .get_mut(index)
+            .and_then(|host| host.write.take())
         else {
             return Ok(());
         };
         match self.plant {
             Plant::LedgerLost => {
                 let ledger = self.keys.ledger();
-                transaction.then.retain(|operation| operation.key() != ledger);
-                transaction.when.retain(|condition| condition.key() != ledger);
+                transaction
+                    .then
+                    .retain(|operation| operation.key() != ledger);
+                transaction
+                    .when
+                    .retain(|condition| condition.key() != ledger);
             }
             Plant::Unguarded => transaction.when.clear(),
             _ => {}
@@ -284,7 +299,10 @@ impl World {
             Answer::Told => {
                 let succeeded = self.store.satisfies(&transaction.when);
                 let revision = self.transact(&transaction)?;
-                LeaderEvent::WriteDone(crate::Outcome { succeeded, revision })
+                LeaderEvent::WriteDone(crate::Outcome {
+                    succeeded,
+                    revision,
+                })
             }
             Answer::DoneButLost => {
                 self.transact(&transaction)?;
@@ -335,7 +353,8 @@ impl World {
             if !refused {
                 let ranks = place.base_rank.0..place.base_rank.0 + place.slots;
                 let others = self.nodes.iter().map(|node| &node.keeper);
-                self.checker.starting(plan.generation, &ranks, others, ended)?;
+                self.checker
+                    .starting(plan.generation, &ranks, others, ended)?;
                 if self.nodes[index].keeper.fail_next_spawn {
                     self.checker.fault(plan.generation);
                 }

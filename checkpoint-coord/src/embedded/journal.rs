@@ -67,7 +67,12 @@ impl Journal {
         let second = read_header(&bytes, 1);
         let Some((sequence, start)) = first.max(second) else {
             // The first header that is ever written is number 0: a torn one is a store that never came to be.
-            if bytes.iter().skip(HEADER).take(HEADER).any(|byte| *byte != 0) {
+            if bytes
+                .iter()
+                .skip(HEADER)
+                .take(HEADER)
+                .any(|byte| *byte != 0)
+            {
                 return Err(StoreError::Corrupt("both headers are damaged".to_owned()));
             }
             return Self::create(medium);
@@ -138,9 +143,7 @@ impl Journal {
         self.put_snapshot(snapshot, sequence, start)?;
         if before {
             // What lies behind is the old log; giving its memory back is all that this is for.
-            self.medium
-                .truncate(self.end)
-                .map_err(failed("shorten"))?;
+            self.medium.truncate(self.end).map_err(failed("shorten"))?;
         }
         Ok(())
     }

@@ -17,7 +17,10 @@ fn put(key: &str, value: &str) -> Transaction {
 async fn values(medium: MemoryMedium) -> Vec<(String, String)> {
     let store = EmbeddedStore::open(medium).unwrap();
     let (entries, _) = store.range("").await.unwrap();
-    entries.into_iter().map(|entry| (entry.key, entry.value)).collect()
+    entries
+        .into_iter()
+        .map(|entry| (entry.key, entry.value))
+        .collect()
 }
 
 #[tokio::test]
@@ -73,7 +76,10 @@ async fn death_at_any_byte_loses_nothing_that_was_acknowledged() {
     let recorder = Recorder::default();
     let store = EmbeddedStore::open(recorder.clone()).unwrap();
     for number in 0..4 {
-        store.transact(put("key", &number.to_string())).await.unwrap();
+        store
+            .transact(put("key", &number.to_string()))
+            .await
+            .unwrap();
     }
     // Twice, so that both the place behind the log and the place before it are used.
     for number in 4..6 {
@@ -85,7 +91,10 @@ async fn death_at_any_byte_loses_nothing_that_was_acknowledged() {
         };
         inner.journal.compact(&snapshot).unwrap();
         drop(inner);
-        store.transact(put("key", &number.to_string())).await.unwrap();
+        store
+            .transact(put("key", &number.to_string()))
+            .await
+            .unwrap();
     }
     let writes = recorder.writes.lock().unwrap().clone();
     let mut whole = Vec::new();
@@ -113,7 +122,10 @@ async fn the_log_is_compacted_and_stays_bounded() {
     let store = EmbeddedStore::open(medium.clone()).unwrap();
     let text = "x".repeat(1_000);
     for number in 0..5_000 {
-        store.transact(put(&format!("key {}", number % 3), &text)).await.unwrap();
+        store
+            .transact(put(&format!("key {}", number % 3), &text))
+            .await
+            .unwrap();
     }
     assert!(medium.bytes().len() < 2_000_000, "{}", medium.bytes().len());
     let revision = store.range("").await.unwrap().1;

@@ -37,9 +37,16 @@ impl Cgroup {
         match fs::create_dir(path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("could not make the cgroup {}: {error}", path.display())),
+            Err(error) => {
+                return Err(format!(
+                    "could not make the cgroup {}: {error}",
+                    path.display()
+                ));
+            }
         }
-        let group = Cgroup { path: path.to_owned() };
+        let group = Cgroup {
+            path: path.to_owned(),
+        };
         let usable = group.path.join("cgroup.kill").exists() && group.members_file().is_ok();
         if usable {
             return Ok(group);
@@ -62,7 +69,9 @@ impl Cgroup {
     ///
     /// When it cannot be opened for writing.
     pub fn members_file(&self) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.path.join("cgroup.procs"))
+        OpenOptions::new()
+            .write(true)
+            .open(self.path.join("cgroup.procs"))
     }
 
     /// Sends SIGKILL to every process in it and below, in one stroke.
@@ -93,7 +102,10 @@ impl Cgroup {
 ///
 /// When the kernel refuses.
 pub fn kill(path: &Path) -> io::Result<()> {
-    OpenOptions::new().write(true).open(path.join("cgroup.kill"))?.write_all(b"1")
+    OpenOptions::new()
+        .write(true)
+        .open(path.join("cgroup.kill"))?
+        .write_all(b"1")
 }
 
 fn read(path: &str) -> Result<String, String> {
@@ -102,7 +114,9 @@ fn read(path: &str) -> Result<String, String> {
 
 /// Finds the directory of the caller's cgroup v2 from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 fn own_cgroup(mounts: &str, membership: &str) -> Option<PathBuf> {
-    let inside = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let inside = membership
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         if right.split(' ').next()? != "cgroup2" {
@@ -127,18 +141,27 @@ mod tests {
     fn the_own_cgroup_is_found_beside_version_one() {
         let membership = "4:memory:/a\n0::/user.slice/b\n";
         let own = own_cgroup(MOUNTS, membership);
-        assert_eq!(own, Some(PathBuf::from("/sys/fs/cgroup/unified/user.slice/b")));
+        assert_eq!(
+            own,
+            Some(PathBuf::from("/sys/fs/cgroup/unified/user.slice/b"))
+        );
     }
 
     #[test]
     fn a_mount_that_shows_only_a_part_is_respected() {
         let mounts = "1 2 0:3 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
-        assert_eq!(own_cgroup(mounts, "0::/docker/x/job\n"), Some(PathBuf::from("/sys/fs/cgroup/job")));
+        assert_eq!(
+            own_cgroup(mounts, "0::/docker/x/job\n"),
+            Some(PathBuf::from("/sys/fs/cgroup/job"))
+        );
         assert_eq!(own_cgroup(mounts, "0::/elsewhere\n"), None);
     }
 
     #[test]
     fn without_version_two_there_is_none() {
-        assert_eq!(own_cgroup("30 24 0:26 / /x rw - cgroup cgroup rw", "4:memory:/a\n"), None);
+        assert_eq!(
+            own_cgroup("30 24 0:26 / /x rw - cgroup cgroup rw", "4:memory:/a\n"),
+            None
+        );
     }
 }

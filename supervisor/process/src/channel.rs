@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 
 use crate::memory_file;
@@ -115,7 +116,12 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let result = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut packet)], &mut ancillary, flags);
+        let result = recvmsg(
+            &self.socket,
+            &mut [IoSliceMut::new(&mut packet)],
+            &mut ancillary,
+            flags,
+        );
         let received = match result {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
@@ -131,8 +137,13 @@ impl Channel {
         if received.bytes == 0 {
             return Ok(Received::Closed);
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::other("a message arrived cut short (out of descriptors?)"));
+        if received
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(io::Error::other(
+                "a message arrived cut short (out of descriptors?)",
+            ));
         }
         packet.truncate(received.bytes);
         let body = match packet.remove(0) {
@@ -145,13 +156,23 @@ impl Channel {
         Ok(Received::Message(Message { body, descriptors }))
     }
 
-    fn send_packet(&self, parts: &[IoSlice<'_>], descriptors: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    fn send_packet(
+        &self,
+        parts: &[IoSlice<'_>],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
             return Err(io::Error::other("too many descriptors for one message"));
         }
-        match sendmsg(&self.socket, parts, &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match sendmsg(
+            &self.socket,
+            parts,
+            &mut ancillary,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        ) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(false),
             Err(error) => Err(error.into()),

@@ -47,7 +47,13 @@ pub fn reap_one() -> Result<Option<(Pid, Exit)>, Errno> {
             Ok(WaitStatus::Exited(pid, code)) => return Ok(Some((pid, Exit::Code(code)))),
             Ok(WaitStatus::Signaled(pid, signal, core_dumped)) => {
                 let signal = signal as i32;
-                return Ok(Some((pid, Exit::Signal { signal, core_dumped })));
+                return Ok(Some((
+                    pid,
+                    Exit::Signal {
+                        signal,
+                        core_dumped,
+                    },
+                )));
             }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(None),
             Ok(_) | Err(Errno::EINTR) => {}

@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice};
+use rustix::pipe::{
+    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
+};
 
 /// Both ends of a pipe, closed on `execve`.
 #[derive(Debug)]
@@ -79,6 +81,10 @@ mod tests {
         assert_eq!(bytes_waiting(&target.read).unwrap(), 5);
         assert_eq!(move_waiting(&source.read, &target.write, 4096).unwrap(), 0);
         writer.write_all(b"more\n").unwrap();
-        assert_eq!(move_waiting(&source.read, &target.write, 4096).unwrap(), 0, "one page pipe is full");
+        assert_eq!(
+            move_waiting(&source.read, &target.write, 4096).unwrap(),
+            0,
+            "one page pipe is full"
+        );
     }
 }

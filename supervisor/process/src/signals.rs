@@ -38,7 +38,8 @@ impl Signals {
             }
         }
         mask.thread_block()?;
-        let descriptor = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let descriptor =
+            SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         Ok(Signals { descriptor })
     }
 
@@ -54,7 +55,10 @@ impl Signals {
                 Ok(Some(info)) => {
                     let number = i32::try_from(info.ssi_signo).unwrap_or(0);
                     if let Ok(signal) = Signal::try_from(number) {
-                        return Ok(Some(Arrived { signal, sender: info.ssi_pid }));
+                        return Ok(Some(Arrived {
+                            signal,
+                            sender: info.ssi_pid,
+                        }));
                     }
                 }
                 Err(Errno::EINTR) => {}
@@ -84,7 +88,10 @@ pub fn ignore(ignored: &[Signal]) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "nix marks every change of a handler as unsafe")]
 fn set_disposition(which: Signal, handler: SigHandler) -> io::Result<()> {
-    debug_assert!(!matches!(handler, SigHandler::Handler(_) | SigHandler::SigAction(_)));
+    debug_assert!(!matches!(
+        handler,
+        SigHandler::Handler(_) | SigHandler::SigAction(_)
+    ));
     // SAFETY: only SIG_IGN and SIG_DFL are set here, so no code of ours ever runs in a signal handler.
     unsafe { signal(which, handler) }?;
     Ok(())
@@ -93,7 +100,9 @@ fn set_disposition(which: Signal, handler: SigHandler) -> io::Result<()> {
 /// Whether the process was started with this signal ignored.
 fn is_ignored(signal: Signal) -> bool {
     // The kernel shows the ignored set as a hexadecimal mask; asking `sigaction` would need a write access of its own.
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
+        return false;
+    };
     let mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
@@ -111,7 +120,8 @@ mod tests {
         // A thread-directed signal, so that other tests in this process are not touched.
         let signals = Signals::take_over(&[Signal::SIGUSR2]).unwrap();
         assert_eq!(signals.next().unwrap(), None);
-        nix::sys::pthread::pthread_kill(nix::sys::pthread::pthread_self(), Signal::SIGUSR2).unwrap();
+        nix::sys::pthread::pthread_kill(nix::sys::pthread::pthread_self(), Signal::SIGUSR2)
+            .unwrap();
         let arrived = signals.next().unwrap().unwrap();
         assert_eq!(arrived.signal, Signal::SIGUSR2);
         assert_eq!(arrived.sender, std::process::id());

@@ -78,7 +78,8 @@ pub fn spawn(request: &SpawnRequest<'_>) -> Result<Spawned, SpawnError> {
     let prepared = Prepared::new(request)?;
     let (report, report_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
         .map_err(|error| SpawnError::Pipe(error.into()))?;
-    let pid = child::fork_and_execute(request, &prepared, report_write.as_fd()).map_err(SpawnError::Fork)?;
+    let pid = child::fork_and_execute(request, &prepared, report_write.as_fd())
+        .map_err(SpawnError::Fork)?;
     Ok(Spawned { pid, report })
 }
 
@@ -133,15 +134,23 @@ impl Prepared {
         });
         Ok(Prepared {
             program: c_string(request.program.as_os_str())?,
-            directory: request.directory.map(|path| c_string(path.as_os_str())).transpose()?,
-            arguments: request.arguments.iter().map(|each| c_string(each)).collect::<Result<_, _>>()?,
+            directory: request
+                .directory
+                .map(|path| c_string(path.as_os_str()))
+                .transpose()?,
+            arguments: request
+                .arguments
+                .iter()
+                .map(|each| c_string(each))
+                .collect::<Result<_, _>>()?,
             environment: environment.collect::<Result<_, _>>()?,
         })
     }
 }
 
 fn c_string(text: &OsStr) -> Result<CString, SpawnError> {
-    CString::new(text.as_bytes()).map_err(|_| SpawnError::NulByte(text.to_string_lossy().into_owned()))
+    CString::new(text.as_bytes())
+        .map_err(|_| SpawnError::NulByte(text.to_string_lossy().into_owned()))
 }
 
 #[cfg(test)]

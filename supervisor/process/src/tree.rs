@@ -38,8 +38,12 @@ impl Process {
 
     /// Sends a signal if this very process still exists. Returns whether it was sent.
     pub fn signal(&self, signal: Signal) -> bool {
-        let Some(pid) = Pid::from_raw(self.pid) else { return false };
-        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return false;
+        };
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return false;
+        };
         // The descriptor now holds the process; only then is it certain whose number this is.
         let same = Process::read(self.pid).is_some_and(|now| now.start_ticks == self.start_ticks);
         let number = rustix::process::Signal::from_named_raw(signal as i32);
@@ -86,8 +90,11 @@ pub fn with_environment(variable: &str, value: &str) -> Vec<Process> {
     let wanted = format!("{variable}={value}");
     let mut found = all_processes();
     found.retain(|process| {
-        fs::read(format!("/proc/{}/environ", process.pid))
-            .is_ok_and(|environment| environment.split(|&byte| byte == 0).any(|pair| pair == wanted.as_bytes()))
+        fs::read(format!("/proc/{}/environ", process.pid)).is_ok_and(|environment| {
+            environment
+                .split(|&byte| byte == 0)
+                .any(|pair| pair == wanted.as_bytes())
+        })
     });
     found
 }
@@ -110,17 +117,24 @@ fn descendants_by_children(root: i32, except: &BTreeSet<i32>) -> Vec<Process> {
 
 /// Children of all threads of a process.
 fn children_of(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
     let mut children = Vec::new();
     for thread in threads.flatten() {
         let list = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        children.extend(list.split_ascii_whitespace().filter_map(|text| text.parse::<i32>().ok()));
+        children.extend(
+            list.split_ascii_whitespace()
+                .filter_map(|text| text.parse::<i32>().ok()),
+        );
     }
     children
 }
 
 fn all_processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
@@ -169,7 +183,13 @@ mod tests {
     fn this_process_is_found_and_a_stale_identity_is_not_signalled() {
         let me = Process::read(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(!me.is_dead());
-        let stale = Process { start_ticks: me.start_ticks + 1, ..me };
-        assert!(!stale.signal(Signal::SIGKILL), "an older process with this number is gone");
+        let stale = Process {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        };
+        assert!(
+            !stale.signal(Signal::SIGKILL),
+            "an older process with this number is gone"
+        );
     }
 }

@@ -29,7 +29,10 @@ pub(super) async fn end_what_is_left(welcome: &Welcome) -> Vec<String> {
         }
         if left.is_empty() || Instant::now() >= deadline {
             remove_traces(welcome.cgroup.as_deref(), &welcome.runtime_dir, deadline).await;
-            return left.iter().map(|process| format!("pid {} ({})", process.pid, process.name)).collect();
+            return left
+                .iter()
+                .map(|process| format!("pid {} ({})", process.pid, process.name))
+                .collect();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -63,14 +63,20 @@ impl Service {
     ) -> Result<Response<Reply>, Status> {
         let ending = || Status::unavailable("the job is ending");
         let (sender, reply) = oneshot::channel();
-        self.requests.send(make(sender)).await.map_err(|_| ending())?;
+        self.requests
+            .send(make(sender))
+            .await
+            .map_err(|_| ending())?;
         reply.await.map(Response::new).map_err(|_| ending())
     }
 }
 
 #[tonic::async_trait]
 impl Control for Service {
-    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+    async fn status(
+        &self,
+        request: Request<StatusRequest>,
+    ) -> Result<Response<StatusReply>, Status> {
         authorise(&request)?;
         self.ask(ControlRequest::Status).await
     }
@@ -78,24 +84,38 @@ impl Control for Service {
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
         authorise(&request)?;
         let stop = request.into_inner();
-        if stop.grace_seconds.is_some_and(|grace| !(0.0..=1e9).contains(&grace)) {
-            return Err(Status::invalid_argument("grace_seconds must be between 0 and 1e9"));
+        if stop
+            .grace_seconds
+            .is_some_and(|grace| !(0.0..=1e9).contains(&grace))
+        {
+            return Err(Status::invalid_argument(
+                "grace_seconds must be between 0 and 1e9",
+            ));
         }
         self.ask(|reply| ControlRequest::Stop(stop, reply)).await
     }
 
-    async fn restart(&self, request: Request<RestartRequest>) -> Result<Response<RestartReply>, Status> {
+    async fn restart(
+        &self,
+        request: Request<RestartRequest>,
+    ) -> Result<Response<RestartReply>, Status> {
         authorise(&request)?;
         let restart = request.into_inner();
-        self.ask(|reply| ControlRequest::Restart(restart, reply)).await
+        self.ask(|reply| ControlRequest::Restart(restart, reply))
+            .await
     }
 }
 
 fn authorise<Message>(request: &Request<Message>) -> Result<(), Status> {
-    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    let peer = request
+        .extensions()
+        .get::<UdsConnectInfo>()
+        .and_then(|info| info.peer_cred);
     let own = nix::unistd::geteuid().as_raw();
     match peer {
         Some(peer) if peer.uid() == own || peer.uid() == 0 => Ok(()),
-        _ => Err(Status::permission_denied("only the user who started the job may control it")),
+        _ => Err(Status::permission_denied(
+            "only the user who started the job may control it",
+        )),
     }
 }

@@ -46,14 +46,23 @@ impl DyingWatch {
             self.generation = worker.generation;
             self.watched.clear();
         }
-        let Ok(pid) = u32::try_from(worker.pid) else { return };
+        let Ok(pid) = u32::try_from(worker.pid) else {
+            return;
+        };
         if worker.generation < self.generation || worker.exit.is_some() || pid == 0 {
             return;
         }
         let core_dumps = settings.core_size != CoreSize::Limit(0);
         // One that is gone by now will be reported by the keeper.
         if let Ok(watch) = ExitWatch::open(Path::new("/proc"), pid, core_dumps) {
-            self.watched.insert(worker.local_rank, Watched { watch, pid, rank: worker.rank });
+            self.watched.insert(
+                worker.local_rank,
+                Watched {
+                    watch,
+                    pid,
+                    rank: worker.rank,
+                },
+            );
         }
     }
 
@@ -82,7 +91,14 @@ impl DyingWatch {
             };
             let status = watched.watch.exit_status();
             let (rank, pid) = (watched.rank, watched.pid);
-            signs.push(Sign { generation, rank, local_rank, pid, dumps_core, status });
+            signs.push(Sign {
+                generation,
+                rank,
+                local_rank,
+                pid,
+                dumps_core,
+                status,
+            });
             false
         });
         signs
@@ -93,14 +109,24 @@ impl Sign {
     /// The finding that the core acts on: at once if it says that the worker did not end well.
     pub(super) fn finding(&self, settings: &Settings) -> Finding {
         let now = clock::monotonic_ns();
-        let signal = self.status.map(|status| status & 0x7f).filter(|&signal| signal != 0);
-        let exit_code = self.status.filter(|_| signal.is_none()).map(|status| (status >> 8) & 0xff);
+        let signal = self
+            .status
+            .map(|status| status & 0x7f)
+            .filter(|&signal| signal != 0);
+        let exit_code = self
+            .status
+            .filter(|_| signal.is_none())
+            .map(|status| (status >> 8) & 0xff);
         let how = match (signal, exit_code) {
             (Some(signal), _) => format!("killed by {}", signal_name(signal)),
             (None, Some(code)) => format!("exiting with code {code}"),
             (None, None) => "exiting".to_owned(),
         };
-        let what = if self.dumps_core { "is writing a core dump" } else { "is being taken down by the kernel" };
+        let what = if self.dumps_core {
+            "is writing a core dump"
+        } else {
+            "is being taken down by the kernel"
+        };
         Finding {
             kind: kinds::WORKER_DYING.to_owned(),
             class: FaultClass::Unknown.into(),

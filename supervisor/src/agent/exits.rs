@@ -17,7 +17,11 @@ pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: LastLines)
     let path = error_file(&settings.log.run_dir, restart_count, record.local_rank);
     // An error file that cannot be read is as good as none: the last lines tell then.
     let error = read_error_file(&path).ok().flatten();
-    let shown_path = if error.is_some() { path.display().to_string() } else { String::new() };
+    let shown_path = if error.is_some() {
+        path.display().to_string()
+    } else {
+        String::new()
+    };
     let mut finding = diagnose(&WorkerExit {
         exit: match record.exit {
             Exit::Code(code) => steadfast_health::Exit::Code(code),
@@ -62,7 +66,41 @@ pub(super) fn journal_fields(record: &ExitRecord) -> Value {
     })
 }
 
+/// What is said the moment that a worker has failed.
+pub(super) fn first_words(record: &ExitRecord, step: Option<u64>) -> String {
+    let how = match (&record.spawn_error, record.exit) {
+        (Some(reason), _) => format!("could not be started ({reason})"),
+        (None, Exit::Code(code)) => format!("exited with code {code}"),
+        (
+            None,
+            Exit::Signal {
+                signal,
+                core_dumped,
+            },
+        ) => {
+            let core = if core_dumped { ", core dumped" } else { "" };
+            format!("was killed by {}{core}", signal_name(signal))
+        }
+    };
+    let when = step.map_or_else(
+        || "before any step was seen".to_owned(),
+        |step| format!("at step {step}"),
+    );
+    let pid = if record.pid == 0 {
+        String::new()
+    } else {
+        format!(" (pid {})", record.pid)
+    };
+    format!(
+        "generation {}: rank {}{pid} {how} {when}",
+        record.generation, record.rank
+    )
+}
+
 /// `SIGTERM` and so on; the number for one without a name.
 pub(super) fn signal_name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |name| name.as_str().to_owned())
+    nix::sys::signal::Signal::try_from(signal).map_or_else(
+        |_| format!("signal {signal}"),
+        |name| name.as_str().to_owned(),
+    )
 }

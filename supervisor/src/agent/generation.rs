@@ -35,18 +35,33 @@ impl Generation {
     /// Takes in a worker of this or of a newer generation; those of older ones are of no interest any more.
     pub(super) fn attach(&mut self, view: WorkerView) {
         if view.generation > self.number {
-            *self = Generation { number: view.generation, ..Generation::default() };
+            *self = Generation {
+                number: view.generation,
+                ..Generation::default()
+            };
         }
         if view.generation == self.number {
-            let worker = Worker { view: view.clone(), record: None, step: None, dying: false, unkillable: false };
-            self.workers.entry(worker.view.local_rank).or_insert(worker).view = view;
+            let worker = Worker {
+                view: view.clone(),
+                record: None,
+                step: None,
+                dying: false,
+                unkillable: false,
+            };
+            self.workers
+                .entry(worker.view.local_rank)
+                .or_insert(worker)
+                .view = view;
         }
     }
 
     /// Takes in the end of a worker. Returns whether it is news about this generation.
     pub(super) fn ended(&mut self, record: &ExitRecord) -> bool {
         let worker = self.workers.get_mut(&record.local_rank);
-        let Some(worker) = worker.filter(|worker| worker.view.generation == record.generation) else { return false };
+        let Some(worker) = worker.filter(|worker| worker.view.generation == record.generation)
+        else {
+            return false;
+        };
         worker.view.exit = Some(record.exit);
         worker.view.ended_ns = Some(record.at_ns);
         worker.record.replace(record.clone()).is_none()
@@ -122,10 +137,17 @@ mod tests {
         generation.attach(view(1, 0));
         assert!(generation.stepped(1, 0, 50));
         generation.attach(view(2, 0));
-        assert_eq!((generation.number, generation.step), (2, None), "nothing is carried over");
+        assert_eq!(
+            (generation.number, generation.step),
+            (2, None),
+            "nothing is carried over"
+        );
         generation.attach(view(1, 1));
         assert_eq!(generation.workers.len(), 1);
-        assert!(!generation.stepped(1, 0, 60), "steps of older generations are late news");
+        assert!(
+            !generation.stepped(1, 0, 60),
+            "steps of older generations are late news"
+        );
     }
 
     #[test]

@@ -35,7 +35,17 @@ pub(super) fn workers(
             local_rank,
             program: settings.command.program.clone(),
             arguments: settings.command.argv_for(local_rank),
-            environment: environment(settings, plan, &Place { member, group_rank, local_rank }, control_socket, inherited),
+            environment: environment(
+                settings,
+                plan,
+                &Place {
+                    member,
+                    group_rank,
+                    local_rank,
+                },
+                control_socket,
+                inherited,
+            ),
             directory: settings.working_dir.clone(),
             inherit_stdin: settings.stdin == Stdin::Inherit,
             core_limit: match settings.core_size {
@@ -66,7 +76,11 @@ fn environment(
     inherited: Inherited<'_>,
 ) -> Vec<(String, OsString)> {
     let rank = place.member.base_rank.0 + place.local_rank;
-    let visible_rank = if settings.virtual_local_rank { 0 } else { place.local_rank };
+    let visible_rank = if settings.virtual_local_rank {
+        0
+    } else {
+        place.local_rank
+    };
     let mut variables: Vec<(String, OsString)> = Vec::with_capacity(32);
     let mut set = |name: &str, value: OsString| variables.push((name.to_owned(), value));
     let mut number = |name: &str, value: u64| set(name, value.to_string().into());
@@ -88,7 +102,10 @@ fn environment(
     set("TORCHELASTIC_RUN_ID", settings.run_id.clone().into());
     set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
     set("TORCHELASTIC_ERROR_FILE", error_file.into());
-    set("TORCHELASTIC_SIGNALS_TO_HANDLE", signal_names(&settings.signals).into());
+    set(
+        "TORCHELASTIC_SIGNALS_TO_HANDLE",
+        signal_names(&settings.signals).into(),
+    );
     set("STEADFAST_JOB_ID", settings.job.clone().into());
     set("STEADFAST_NODE", settings.node.clone().into());
     set("STEADFAST_CONTROL", control_socket.into());
@@ -108,7 +125,10 @@ fn environment(
         set("OMP_NUM_THREADS", "1".into());
     }
     if settings.virtual_local_rank {
-        set("CUDA_VISIBLE_DEVICES", own_device(place.local_rank, inherited).into());
+        set(
+            "CUDA_VISIBLE_DEVICES",
+            own_device(place.local_rank, inherited).into(),
+        );
     }
     variables
 }
@@ -137,7 +157,10 @@ fn signal_names(signals: &[i32]) -> String {
 }
 
 /// A variable of the agent's own environment, which is the keeper's.
-#[expect(clippy::disallowed_methods, reason = "the workers inherit it; settings were read from it once, by the keeper")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the workers inherit it; settings were read from it once, by the keeper"
+)]
 pub(super) fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
@@ -148,9 +171,17 @@ pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberS
         keys: Keys::new(&settings.job),
         node: NodeName(settings.node.clone()),
         incarnation: Incarnation(welcome.started_ns),
-        address: settings.master_addr.clone().unwrap_or_else(|| "127.0.0.1".to_owned()),
+        address: settings
+            .master_addr
+            .clone()
+            .unwrap_or_else(|| "127.0.0.1".to_owned()),
         slots: settings.workers,
-        spec: JobSpec::new(settings.nodes.min, settings.nodes.max, settings.max_restarts, command_digest(settings)),
+        spec: JobSpec::new(
+            settings.nodes.min,
+            settings.nodes.max,
+            settings.max_restarts,
+            command_digest(settings),
+        ),
         restart_grace: settings.restart_grace,
         stop_grace: settings.stop_grace,
         lease: None,
@@ -170,12 +201,18 @@ pub(super) fn place<'a>(plan: &'a Plan, node: &str) -> Option<(&'a PlanMember, u
 }
 
 /// Makes the directories that the workers' error files go to. A file system that does not answer is given up on.
-pub(super) async fn make_directories(settings: &Settings, plan: &Plan, slots: u32) -> Result<(), String> {
+pub(super) async fn make_directories(
+    settings: &Settings,
+    plan: &Plan,
+    slots: u32,
+) -> Result<(), String> {
     let run_dir = settings.log.run_dir.clone();
     let restart_count = restart_count(plan);
     let shown = run_dir.display().to_string();
     let made = tokio::task::spawn_blocking(move || {
-        (0..slots).try_for_each(|local_rank| std::fs::create_dir_all(worker_dir(&run_dir, restart_count, local_rank)))
+        (0..slots).try_for_each(|local_rank| {
+            std::fs::create_dir_all(worker_dir(&run_dir, restart_count, local_rank))
+        })
     });
     match tokio::time::timeout(DIRECTORY_PATIENCE, made).await {
         Ok(Ok(Ok(()))) => Ok(()),

@@ -28,17 +28,26 @@ pub(super) struct Arrival {
 impl Link {
     /// Must be called within a tokio runtime.
     pub(super) fn new(channel: Channel) -> io::Result<Link> {
-        #[expect(deprecated, reason = "its replacement is unsafe for types that could change their descriptor; ours owns one for good")]
+        #[expect(
+            deprecated,
+            reason = "its replacement is unsafe for types that could change their descriptor; ours owns one for good"
+        )]
         let channel = AsyncFd::with_interest(channel, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Link { channel, backlog: VecDeque::new() })
+        Ok(Link {
+            channel,
+            backlog: VecDeque::new(),
+        })
     }
 
     /// Waits for the next notice. `None` means that the keeper is dead. Nothing is lost when the future is dropped.
     pub(super) async fn next(&mut self) -> io::Result<Option<Arrival>> {
         loop {
             self.flush()?;
-            let interest =
-                if self.backlog.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+            let interest = if self.backlog.is_empty() {
+                Interest::READABLE
+            } else {
+                Interest::READABLE | Interest::WRITABLE
+            };
             let mut guard = self.channel.ready(interest).await?;
             let message = match guard.get_inner().receive()? {
                 Received::Message(message) => message,
@@ -49,7 +58,10 @@ impl Link {
                 }
             };
             let notice = serde_json::from_slice(&message.body).map_err(io::Error::other)?;
-            return Ok(Some(Arrival { notice, descriptors: message.descriptors }));
+            return Ok(Some(Arrival {
+                notice,
+                descriptors: message.descriptors,
+            }));
         }
     }
 

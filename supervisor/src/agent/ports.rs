@@ -24,12 +24,26 @@ pub(super) struct Reservation {
 /// Reserves a port on all addresses of this node: `wanted`, or any free one.
 pub(super) fn reserve(wanted: Option<u16>) -> io::Result<Reservation> {
     let port = wanted.unwrap_or(0);
-    reserve_at(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0)))
-        .or_else(|_without_ipv6| reserve_at(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))))
+    reserve_at(SocketAddr::V6(SocketAddrV6::new(
+        Ipv6Addr::UNSPECIFIED,
+        port,
+        0,
+        0,
+    )))
+    .or_else(|_without_ipv6| {
+        reserve_at(SocketAddr::V4(SocketAddrV4::new(
+            Ipv4Addr::UNSPECIFIED,
+            port,
+        )))
+    })
 }
 
 fn reserve_at(address: SocketAddr) -> io::Result<Reservation> {
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let family = if address.is_ipv6() {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if address.is_ipv6() {
         set_ipv6_v6only(&socket, false)?;
@@ -38,7 +52,10 @@ fn reserve_at(address: SocketAddr) -> io::Result<Reservation> {
     set_socket_reuseport(&socket, true)?;
     bind(&socket, &address)?;
     let bound = SocketAddr::try_from(getsockname(&socket)?)?;
-    Ok(Reservation { port: bound.port(), socket })
+    Ok(Reservation {
+        port: bound.port(),
+        socket,
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ const NO_ANSWER: u8 = 1;
 
 /// Carries out one command.
 pub(crate) fn run(request: &Control) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let answered = match runtime {
         Ok(runtime) => runtime.block_on(answer(request)),
         Err(error) => Err(error.to_string()),
@@ -48,7 +50,10 @@ async fn answer(request: &Control) -> Result<String, String> {
     }
     .map_err(in_words)?;
     Ok(if request.json {
-        format!("{}\n", serde_json::json!({ "job": job.job, "message": message }))
+        format!(
+            "{}\n",
+            serde_json::json!({ "job": job.job, "message": message })
+        )
     } else {
         format!("{message}\n")
     })
@@ -65,10 +70,17 @@ async fn status(request: &Control) -> Result<String, ControlError> {
     }
     if request.json {
         // A list whether one job runs or none: scripts need no special case.
-        return Ok(format!("{}\n", serde_json::json!({ "version": 1, "jobs": replies })));
+        return Ok(format!(
+            "{}\n",
+            serde_json::json!({ "version": 1, "jobs": replies })
+        ));
     }
     if replies.is_empty() {
         return Ok("no job of this user runs on this node\n".to_owned());
     }
-    Ok(replies.iter().map(status_text).collect::<Vec<_>>().join("\n"))
+    Ok(replies
+        .iter()
+        .map(status_text)
+        .collect::<Vec<_>>()
+        .join("\n"))
 }

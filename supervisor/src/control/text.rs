@@ -21,12 +21,18 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
     }
     lines.push(format!(
         "  progress  {}; {} of {} restarts used",
-        status.step.map_or_else(|| "no step seen yet".to_owned(), |step| format!("step {step}")),
+        status.step.map_or_else(
+            || "no step seen yet".to_owned(),
+            |step| format!("step {step}")
+        ),
         status.restarts_used,
         status.restarts_allowed
     ));
     if let Some(fault) = &status.last_fault {
-        lines.push(format!("  last fault  generation {}: {}", fault.generation, fault.summary));
+        lines.push(format!(
+            "  last fault  generation {}: {}",
+            fault.generation, fault.summary
+        ));
     }
     lines.push(format!("  logs      {}", status.log_dir));
     lines.push(format!("  journal   {}", status.journal));
@@ -34,8 +40,16 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
         0 | 1 => String::new(),
         more => format!(", replaced {} times", more - 1),
     };
-    lines.push(format!("  keeper    pid {}; agent pid {}{replaced}", status.keeper_pid, status.agent_pid));
-    lines.extend(status.dropped.iter().map(|what| format!("  dropped   {what}")));
+    lines.push(format!(
+        "  keeper    pid {}; agent pid {}{replaced}",
+        status.keeper_pid, status.agent_pid
+    ));
+    lines.extend(
+        status
+            .dropped
+            .iter()
+            .map(|what| format!("  dropped   {what}")),
+    );
     lines.push("  rank  local  pid      state".to_owned());
     lines.extend(status.workers.iter().map(worker));
     lines.into_iter().fold(String::new(), |mut text, line| {
@@ -51,12 +65,19 @@ fn worker(worker: &Worker) -> String {
         (None, Some(signal)) => format!(" (signal {signal})"),
         (None, None) => String::new(),
     };
-    let step = worker.step.map_or_else(String::new, |step| format!(", step {step}"));
-    format!("  {:<4}  {:<5}  {:<7}  {}{ended}{step}", worker.rank, worker.local_rank, worker.pid, worker.state)
+    let step = worker
+        .step
+        .map_or_else(String::new, |step| format!(", step {step}"));
+    format!(
+        "  {:<4}  {:<5}  {:<7}  {}{ended}{step}",
+        worker.rank, worker.local_rank, worker.pid, worker.state
+    )
 }
 
 fn duration(seconds: f64) -> String {
-    let whole = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
+    let whole = std::time::Duration::try_from_secs_f64(seconds)
+        .unwrap_or_default()
+        .as_secs();
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{whole}s"),
@@ -95,7 +116,12 @@ mod tests {
                 ..Finding::default()
             }),
             workers: vec![
-                Worker { rank: 0, pid: 20, state: "running".to_owned(), ..Worker::default() },
+                Worker {
+                    rank: 0,
+                    pid: 20,
+                    state: "running".to_owned(),
+                    ..Worker::default()
+                },
                 Worker {
                     rank: 1,
                     local_rank: 1,

@@ -54,7 +54,10 @@ impl AgentProcess {
     /// # Errors
     ///
     /// When the program's own file cannot be opened.
-    pub(super) fn new(environment: Vec<(OsString, OsString)>, watchdog: Duration) -> io::Result<AgentProcess> {
+    pub(super) fn new(
+        environment: Vec<(OsString, OsString)>,
+        watchdog: Duration,
+    ) -> io::Result<AgentProcess> {
         Ok(AgentProcess {
             // Held open, so that a package update under a running job does not change what a new agent is.
             executable: File::open("/proc/self/exe")?,
@@ -73,7 +76,9 @@ impl AgentProcess {
     }
 
     pub(super) fn is_in_charge(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.in_charge_since.is_some())
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.in_charge_since.is_some())
     }
 
     /// Starts a new agent. `settings` is handed over as its standard input.
@@ -116,12 +121,23 @@ impl AgentProcess {
 
     /// Takes note that the agent's process was reaped, and plans the next start.
     pub(super) fn died(&mut self, exit: Exit, now: Instant) {
-        let Some(running) = self.running.take() else { return };
-        let steady = running.in_charge_since.is_some_and(|since| now.duration_since(since) >= STEADY);
-        self.deaths_in_a_row = if steady { 1 } else { self.deaths_in_a_row.saturating_add(1) };
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        let steady = running
+            .in_charge_since
+            .is_some_and(|since| now.duration_since(since) >= STEADY);
+        self.deaths_in_a_row = if steady {
+            1
+        } else {
+            self.deaths_in_a_row.saturating_add(1)
+        };
         self.last_death = Some(match exit {
             _ if running.killed_for_silence => {
-                format!("was silent for {:.1} s and was replaced", self.watchdog.as_secs_f64())
+                format!(
+                    "was silent for {:.1} s and was replaced",
+                    self.watchdog.as_secs_f64()
+                )
             }
             Exit::Code(code) => format!("exited with code {code}"),
             Exit::Signal { signal, .. } => format!("was killed by signal {signal}"),
@@ -144,7 +160,9 @@ impl AgentProcess {
     /// When something is due: a start, or the end of the agent's silence.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         match &self.running {
-            Some(running) if !running.killed_for_silence => Some(running.last_heard + self.watchdog),
+            Some(running) if !running.killed_for_silence => {
+                Some(running.last_heard + self.watchdog)
+            }
             Some(_) => None,
             None => self.next_start,
         }
@@ -152,7 +170,9 @@ impl AgentProcess {
 
     /// Kills an agent that has been silent for too long.
     pub(super) fn watch(&mut self, now: Instant) {
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            return;
+        };
         if !running.killed_for_silence && now >= running.last_heard + self.watchdog {
             running.killed_for_silence = true;
             // An error means that it is gone already: its reaping follows.
@@ -179,13 +199,17 @@ impl AgentProcess {
 
     /// Whether notices wait for room in the socket.
     pub(super) fn has_backlog(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| !running.queue.is_empty())
+        self.running
+            .as_ref()
+            .is_some_and(|running| !running.queue.is_empty())
     }
 
     /// Everything that the agent has asked for. Packets that cannot be understood make it an agent to be replaced.
     pub(super) fn requests(&mut self, now: Instant) -> Vec<(Request, Vec<OwnedFd>)> {
         let mut requests = Vec::new();
-        let Some(running) = &mut self.running else { return requests };
+        let Some(running) = &mut self.running else {
+            return requests;
+        };
         loop {
             let message = match running.channel.receive() {
                 Ok(Received::Message(message)) => message,
@@ -206,12 +230,20 @@ impl AgentProcess {
     /// Tells the agent something, now or as soon as it reads. Without an agent nothing is kept: the welcome of the next
     /// one says it all.
     pub(super) fn tell(&mut self, notice: &Notice, descriptors: &[BorrowedFd<'_>]) {
-        let Some(running) = &mut self.running else { return };
-        let Ok(body) = serde_json::to_vec(notice) else { return };
-        if running.queue.is_empty() && matches!(running.channel.send(&body, descriptors), Ok(true)) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let Ok(body) = serde_json::to_vec(notice) else {
+            return;
+        };
+        if running.queue.is_empty() && matches!(running.channel.send(&body, descriptors), Ok(true))
+        {
             return;
         }
-        let copies: io::Result<Vec<OwnedFd>> = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect();
+        let copies: io::Result<Vec<OwnedFd>> = descriptors
+            .iter()
+            .map(BorrowedFd::try_clone_to_owned)
+            .collect();
         match copies {
             Ok(copies) => running.queue.push_back((body, copies)),
             // Out of descriptors: an agent that misses a notice must be replaced by one that gets a welcome.
@@ -223,7 +255,9 @@ impl AgentProcess {
 
     /// Sends what waited for room.
     pub(super) fn flush(&mut self) {
-        let Some(running) = &mut self.running else { return };
+        let Some(running) = &mut self.running else {
+            return;
+        };
         while let Some((body, descriptors)) = running.queue.front() {
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             match running.channel.send(body, &borrowed) {
@@ -251,7 +285,10 @@ mod tests {
     fn the_first_deaths_are_answered_at_once_and_a_crash_loop_is_slowed_down() {
         assert_eq!(pause_before_start(1), Duration::ZERO);
         assert_eq!(pause_before_start(FREE_DEATHS), Duration::ZERO);
-        assert_eq!(pause_before_start(FREE_DEATHS + 1), Duration::from_millis(200));
+        assert_eq!(
+            pause_before_start(FREE_DEATHS + 1),
+            Duration::from_millis(200)
+        );
         assert_eq!(pause_before_start(1_000_000), LONGEST_PAUSE);
     }
 }

@@ -81,9 +81,18 @@ mod tests {
         let start = Instant::now();
         let mut interrupts = Interrupts::default();
         assert_eq!(interrupts.receive(Signal::SIGINT, start), Meaning::Stop);
-        assert_eq!(interrupts.receive(Signal::SIGINT, start + ECHO / 2), Meaning::Repeated);
-        assert_eq!(interrupts.receive(Signal::SIGTERM, start + ECHO * 2), Meaning::Repeated);
-        assert_eq!(interrupts.receive(Signal::SIGINT, start + ECHO * 4), Meaning::KillNow);
+        assert_eq!(
+            interrupts.receive(Signal::SIGINT, start + ECHO / 2),
+            Meaning::Repeated
+        );
+        assert_eq!(
+            interrupts.receive(Signal::SIGTERM, start + ECHO * 2),
+            Meaning::Repeated
+        );
+        assert_eq!(
+            interrupts.receive(Signal::SIGINT, start + ECHO * 4),
+            Meaning::KillNow
+        );
     }
 
     #[test]
@@ -92,7 +101,10 @@ mod tests {
         let mut interrupts = Interrupts::default();
         interrupts.receive(Signal::SIGTERM, start);
         assert_eq!(interrupts.take_overdue(start + PATIENCE / 2), None);
-        assert_eq!(interrupts.take_overdue(start + PATIENCE), Some(Signal::SIGTERM as i32));
+        assert_eq!(
+            interrupts.take_overdue(start + PATIENCE),
+            Some(Signal::SIGTERM as i32)
+        );
         assert_eq!(interrupts.take_overdue(start + PATIENCE * 2), None);
         interrupts.receive(Signal::SIGTERM, start);
         interrupts.answered();

@@ -78,7 +78,9 @@ impl Ladder {
 
     /// A second request can only shorten the grace.
     pub(super) fn hasten(&mut self, request: StopRequest, now: Instant) {
-        self.kill_at = self.kill_at.min(now + Duration::from_millis(request.grace_ms));
+        self.kill_at = self
+            .kill_at
+            .min(now + Duration::from_millis(request.grace_ms));
     }
 
     /// The job was suspended for this long, and the grace with it.
@@ -91,9 +93,13 @@ impl Ladder {
     pub(super) fn climb(&mut self, now: Instant, scene: &Scene<'_>) -> Outcome {
         // A zombie below a live process is that process's to reap, and runs nothing. One of our own that cannot be
         // reaped still has a thread that runs.
-        let is_worker = |process: &Process| scene.workers.iter().any(|&(pid, _)| pid == process.pid);
-        let left: Vec<&Process> =
-            scene.processes.iter().filter(|process| !process.is_dead() || is_worker(process)).collect();
+        let is_worker =
+            |process: &Process| scene.workers.iter().any(|&(pid, _)| pid == process.pid);
+        let left: Vec<&Process> = scene
+            .processes
+            .iter()
+            .filter(|process| !process.is_dead() || is_worker(process))
+            .collect();
         if left.is_empty() && scene.workers.is_empty() {
             return Outcome::Done(Vec::new());
         }
@@ -110,7 +116,11 @@ impl Ladder {
             process.signal(Signal::SIGKILL);
         }
         if now >= killed_at + UNKILLABLE_AFTER {
-            return Outcome::Done(left.iter().map(|process| unkillable(process, &scene.sessions)).collect());
+            return Outcome::Done(
+                left.iter()
+                    .map(|process| unkillable(process, &scene.sessions))
+                    .collect(),
+            );
         }
         Outcome::Going(now + SWEEP_EVERY)
     }
@@ -138,6 +148,9 @@ fn unkillable(process: &Process, sessions: &[(i32, u32)]) -> Unkillable {
         name: process.name.clone(),
         state: process.state,
         waits_in: process.waits_in(),
-        local_rank: sessions.iter().find(|&&(session, _)| session == process.session).map(|&(_, rank)| rank),
+        local_rank: sessions
+            .iter()
+            .find(|&&(session, _)| session == process.session)
+            .map(|&(_, rank)| rank),
     }
 }

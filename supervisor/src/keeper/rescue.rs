@@ -13,15 +13,23 @@ use super::workers::{Stream, Worker};
 
 /// Throws away the older half of what is in every pipe that is more than half full. Returns how many bytes that were.
 pub(super) fn make_room(workers: &[Worker]) -> u64 {
-    workers.iter().flat_map(|worker| &worker.streams).map(make_room_in).sum()
+    workers
+        .iter()
+        .flat_map(|worker| &worker.streams)
+        .map(make_room_in)
+        .sum()
 }
 
 fn make_room_in(stream: &Stream) -> u64 {
-    let (Ok(waiting), Ok(room)) = (bytes_waiting(&stream.output), capacity(&stream.output)) else { return 0 };
+    let (Ok(waiting), Ok(room)) = (bytes_waiting(&stream.output), capacity(&stream.output)) else {
+        return 0;
+    };
     if waiting <= room / 2 {
         return 0;
     }
-    let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") else { return 0 };
+    let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") else {
+        return 0;
+    };
     move_waiting(&stream.output, nowhere.as_fd(), waiting / 2).map_or(0, |moved| moved as u64)
 }
 
@@ -35,7 +43,10 @@ mod tests {
     fn a_pipe_that_fills_is_relieved_of_its_older_half_only() {
         let pipe = Pipe::with_capacity(64 * 1024).unwrap();
         let mut writer = std::fs::File::from(pipe.write);
-        let stream = Stream { output: pipe.read, spool: Pipe::with_capacity(4096).unwrap() };
+        let stream = Stream {
+            output: pipe.read,
+            spool: Pipe::with_capacity(4096).unwrap(),
+        };
         writer.write_all(&[0; 1000]).unwrap();
         assert_eq!(make_room_in(&stream), 0);
         writer.write_all(&[0; 50_000]).unwrap();

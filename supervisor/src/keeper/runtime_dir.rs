@@ -23,7 +23,9 @@ pub(crate) struct RuntimeDir {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RuntimeDirError {
     /// A keeper of a job of this name lives on this node.
-    #[error("a job called `{job}` is already running on this node (keeper pid {keeper}): choose another --job-id, or end it with `steadfast stop --job {job}`")]
+    #[error(
+        "a job called `{job}` is already running on this node (keeper pid {keeper}): choose another --job-id, or end it with `steadfast stop --job {job}`"
+    )]
     Taken {
         /// Name of the job.
         job: String,
@@ -31,10 +33,14 @@ pub(crate) enum RuntimeDirError {
         keeper: String,
     },
     /// The path is too long for a socket.
-    #[error("the path {0} is too long for a Unix socket (107 bytes): choose a shorter --runtime-dir or --job-id")]
+    #[error(
+        "the path {0} is too long for a Unix socket (107 bytes): choose a shorter --runtime-dir or --job-id"
+    )]
     TooLong(PathBuf),
     /// Somebody else could put things into it.
-    #[error("the directory {0} is not private to this user: remove it, or choose another --runtime-dir")]
+    #[error(
+        "the directory {0} is not private to this user: remove it, or choose another --runtime-dir"
+    )]
     NotPrivate(PathBuf),
     /// The file system refused.
     #[error("could not make the runtime directory {path}")]
@@ -49,20 +55,38 @@ pub(crate) enum RuntimeDirError {
 
 impl RuntimeDir {
     /// Makes and locks the directory of `job` below `root`. What a dead keeper left there is removed.
-    pub(crate) fn create(root: &Path, job: &str, node: &str) -> Result<RuntimeDir, RuntimeDirError> {
+    pub(crate) fn create(
+        root: &Path,
+        job: &str,
+        node: &str,
+    ) -> Result<RuntimeDir, RuntimeDirError> {
         let path = root.join(format!("{job}@{node}"));
         if path.join(SOCKET_NAME).as_os_str().len() > LONGEST_SOCKET_PATH {
             return Err(RuntimeDirError::TooLong(path.join(SOCKET_NAME)));
         }
         make_private(root)?;
         make_private(&path)?;
-        let at = |source| RuntimeDirError::Io { path: path.clone(), source };
+        let at = |source| RuntimeDirError::Io {
+            path: path.clone(),
+            source,
+        };
         let lock_path = path.join(LOCK_NAME);
-        let mut lock =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock_path).map_err(at)?;
+        let mut lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&lock_path)
+            .map_err(at)?;
         if lock.try_lock().is_err() {
-            let keeper = fs::read_to_string(&lock_path).unwrap_or_default().trim().to_owned();
-            return Err(RuntimeDirError::Taken { job: job.to_owned(), keeper });
+            let keeper = fs::read_to_string(&lock_path)
+                .unwrap_or_default()
+                .trim()
+                .to_owned();
+            return Err(RuntimeDirError::Taken {
+                job: job.to_owned(),
+                keeper,
+            });
         }
         lock.set_len(0).map_err(at)?;
         writeln!(lock, "{}", std::process::id()).map_err(at)?;
@@ -84,11 +108,15 @@ impl RuntimeDir {
 
 /// Whether a live keeper holds the directory at `path`.
 pub(crate) fn is_alive(path: &Path) -> bool {
-    File::open(path.join(LOCK_NAME)).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+    File::open(path.join(LOCK_NAME))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
 fn make_private(path: &Path) -> Result<(), RuntimeDirError> {
-    let at = |source| RuntimeDirError::Io { path: path.to_owned(), source };
+    let at = |source| RuntimeDirError::Io {
+        path: path.to_owned(),
+        source,
+    };
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(at)?;
     }

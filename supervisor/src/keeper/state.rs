@@ -75,7 +75,11 @@ struct Finishing {
 }
 
 impl Keeper {
-    pub(super) fn new(settings: &Settings, runtime_dir: RuntimeDir, settings_file: File) -> io::Result<Keeper> {
+    pub(super) fn new(
+        settings: &Settings,
+        runtime_dir: RuntimeDir,
+        settings_file: File,
+    ) -> io::Result<Keeper> {
         let token = random_token()?;
         let cgroup = match settings.cgroup {
             CgroupUse::Auto => Cgroup::create_below_own(&format!("steadfast-{token}")),
@@ -111,7 +115,9 @@ impl Keeper {
     }
 
     pub(super) fn agent_channel(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        self.agent.channel().map(|channel| (channel, self.agent.has_backlog()))
+        self.agent
+            .channel()
+            .map(|channel| (channel, self.agent.has_backlog()))
     }
 
     /// Does everything that is due. Returns the exit code when the job is over and nothing is left.
@@ -134,12 +140,22 @@ impl Keeper {
 
     pub(super) fn next_deadline(&self) -> Instant {
         let leaving = self.finishing.map(|finishing| finishing.agent_leaves_by);
-        let agent = if self.finishing.is_some() { None } else { self.agent.next_deadline() };
-        [agent, self.interrupts.deadline(), self.look_at, self.rescue_at, leaving]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or_else(|| Instant::now() + IDLE)
+        let agent = if self.finishing.is_some() {
+            None
+        } else {
+            self.agent.next_deadline()
+        };
+        [
+            agent,
+            self.interrupts.deadline(),
+            self.look_at,
+            self.rescue_at,
+            leaving,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or_else(|| Instant::now() + IDLE)
     }
 
     /// The keeper itself did not run for a while: nobody's silence counts.
@@ -155,7 +171,12 @@ impl Keeper {
             Signal::SIGCHLD => self.reap(now),
             Signal::SIGUSR1 | Signal::SIGUSR2 => {
                 self.signal_workers(signal);
-                self.agent.tell(&Notice::Forwarded { signal: signal as i32 }, &[]);
+                self.agent.tell(
+                    &Notice::Forwarded {
+                        signal: signal as i32,
+                    },
+                    &[],
+                );
             }
             Signal::SIGTSTP => self.suspend(),
             Signal::SIGCONT => self.resume(now),
@@ -178,7 +199,9 @@ impl Keeper {
                         self.signal_workers(signal);
                     }
                 }
-                Request::Acknowledge { sequence } => self.exits.retain(|exit| exit.sequence > sequence),
+                Request::Acknowledge { sequence } => {
+                    self.exits.retain(|exit| exit.sequence > sequence)
+                }
                 Request::Release { generation } => self.release(generation),
                 Request::Finish { exit_code } => self.finish(exit_code, now),
             }
@@ -189,10 +212,16 @@ impl Keeper {
         if let Ok(cgroup) = &self.cgroup
             && let Err(error) = cgroup.remove()
         {
-            say(&format!("the cgroup {} could not be removed: {error}", cgroup.path().display()));
+            say(&format!(
+                "the cgroup {} could not be removed: {error}",
+                cgroup.path().display()
+            ));
         }
         if let Err(error) = self.runtime_dir.remove() {
-            say(&format!("{} could not be removed: {error}", self.runtime_dir.path().display()));
+            say(&format!(
+                "{} could not be removed: {error}",
+                self.runtime_dir.path().display()
+            ));
         }
     }
 
@@ -205,7 +234,8 @@ impl Keeper {
             ));
         }
         if let Err(error) = self.agent.start(&self.settings_file, now) {
-            self.agent.start_failed(format!("could not be started: {error}"), now);
+            self.agent
+                .start_failed(format!("could not be started: {error}"), now);
             return;
         }
         self.rescue_at = Some(now + Duration::from_secs(1));
@@ -213,7 +243,8 @@ impl Keeper {
         self.agent.tell(&welcome, &[self.store_memory.as_fd()]);
         for worker in &self.workers {
             if !worker.streams.is_empty() {
-                self.agent.tell(&Notice::Attached(worker.view()), &worker.descriptors());
+                self.agent
+                    .tell(&Notice::Attached(worker.view()), &worker.descriptors());
             }
         }
         for exit in &self.exits {
@@ -222,7 +253,10 @@ impl Keeper {
     }
 
     fn welcome(&self) -> Welcome {
-        let newest = self.workers.iter().filter(|worker| worker.generation == self.generation);
+        let newest = self
+            .workers
+            .iter()
+            .filter(|worker| worker.generation == self.generation);
         Welcome {
             incarnation: self.agent.incarnation,
             predecessor: self.agent.last_death.clone(),
@@ -230,7 +264,11 @@ impl Keeper {
             keeper_pid: Pid::this().as_raw(),
             runtime_dir: self.runtime_dir.path().to_owned(),
             token: self.token.clone(),
-            cgroup: self.cgroup.as_ref().ok().map(|cgroup| cgroup.path().to_owned()),
+            cgroup: self
+                .cgroup
+                .as_ref()
+                .ok()
+                .map(|cgroup| cgroup.path().to_owned()),
             cgroup_reason: self.cgroup.as_ref().err().cloned(),
             workers: newest.map(Worker::view).collect(),
             stopped_generation: self.stopped_generation,
@@ -244,32 +282,54 @@ impl Keeper {
     fn start(&mut self, request: &StartRequest, reserved: Vec<OwnedFd>) {
         let generation = request.generation;
         if let Some(reason) = self.refusal(generation) {
-            self.agent.tell(&Notice::Started { generation, refused: Some(reason) }, &[]);
+            self.agent.tell(
+                &Notice::Started {
+                    generation,
+                    refused: Some(reason),
+                },
+                &[],
+            );
             return;
         }
         if generation > self.generation {
             self.generation = generation;
             self.unkillable.clear();
             self.reserved = reserved;
-            let surroundings =
-                Surroundings { generation, cgroup: self.cgroup.as_ref().ok(), environment: &self.environment };
-            let started: Vec<Worker> =
-                request.workers.iter().map(|worker| Worker::start(worker, &surroundings)).collect();
+            let surroundings = Surroundings {
+                generation,
+                cgroup: self.cgroup.as_ref().ok(),
+                environment: &self.environment,
+            };
+            let started: Vec<Worker> = request
+                .workers
+                .iter()
+                .map(|worker| Worker::start(worker, &surroundings))
+                .collect();
             for worker in started {
-                self.agent.tell(&Notice::Attached(worker.view()), &worker.descriptors());
+                self.agent
+                    .tell(&Notice::Attached(worker.view()), &worker.descriptors());
                 if let Some(exit) = worker.exit {
                     self.record_exit(&worker, exit);
                 }
                 self.workers.push(worker);
             }
         }
-        self.agent.tell(&Notice::Started { generation, refused: None }, &[]);
+        self.agent.tell(
+            &Notice::Started {
+                generation,
+                refused: None,
+            },
+            &[],
+        );
     }
 
     /// Why a generation may not start, if it may not.
     fn refusal(&self, generation: u64) -> Option<String> {
         if generation < self.generation {
-            return Some(format!("generation {} has already been started", self.generation));
+            return Some(format!(
+                "generation {} has already been started",
+                self.generation
+            ));
         }
         if generation == self.generation {
             return None;
@@ -278,7 +338,10 @@ impl Keeper {
             return Some("the job is over".to_owned());
         }
         if self.ladder.is_some() || self.stopped_generation < self.generation {
-            return Some(format!("generation {} has not been stopped", self.generation));
+            return Some(format!(
+                "generation {} has not been stopped",
+                self.generation
+            ));
         }
         None
     }
@@ -289,8 +352,10 @@ impl Keeper {
         }
         self.interrupts.answered();
         if self.stopped_generation >= request.generation && self.generation == request.generation {
-            let notice =
-                Notice::Stopped { generation: request.generation, unkillable: self.unkillable.clone() };
+            let notice = Notice::Stopped {
+                generation: request.generation,
+                unkillable: self.unkillable.clone(),
+            };
             return self.agent.tell(&notice, &[]);
         }
         match &mut self.ladder {
@@ -302,13 +367,20 @@ impl Keeper {
 
     fn climb(&mut self, now: Instant) {
         self.look_at = None;
-        let Some(mut ladder) = self.ladder.take() else { return };
+        let Some(mut ladder) = self.ladder.take() else {
+            return;
+        };
         let mut except: BTreeSet<i32> = self.unkillable.iter().map(|process| process.pid).collect();
         except.extend(self.agent.pid().map(Pid::as_raw));
         let numbers = |worker: &Worker| Some((worker.pid?.as_raw(), worker.local_rank));
         let scene = Scene {
             processes: tree::descendants(Pid::this().as_raw(), &except),
-            workers: self.workers.iter().filter(|worker| worker.lives()).filter_map(numbers).collect(),
+            workers: self
+                .workers
+                .iter()
+                .filter(|worker| worker.lives())
+                .filter_map(numbers)
+                .collect(),
             sessions: self.workers.iter().filter_map(numbers).collect(),
             cgroup: self.cgroup.as_ref().ok(),
         };
@@ -339,8 +411,12 @@ impl Keeper {
                 self.agent.died(exit, now);
                 continue;
             }
-            self.unkillable.retain(|process| process.pid != pid.as_raw());
-            let Some(index) = self.workers.iter().position(|worker| worker.lives() && worker.pid == Some(pid))
+            self.unkillable
+                .retain(|process| process.pid != pid.as_raw());
+            let Some(index) = self
+                .workers
+                .iter()
+                .position(|worker| worker.lives() && worker.pid == Some(pid))
             else {
                 continue;
             };
@@ -372,7 +448,11 @@ impl Keeper {
     }
 
     fn release(&mut self, generation: u64) {
-        for worker in self.workers.iter_mut().filter(|worker| worker.generation <= generation) {
+        for worker in self
+            .workers
+            .iter_mut()
+            .filter(|worker| worker.generation <= generation)
+        {
             worker.streams.clear();
         }
         let newest = self.generation;
@@ -382,7 +462,12 @@ impl Keeper {
     }
 
     fn signal_workers(&self, signal: Signal) {
-        for pid in self.workers.iter().filter(|worker| worker.lives()).filter_map(|worker| worker.pid) {
+        for pid in self
+            .workers
+            .iter()
+            .filter(|worker| worker.lives())
+            .filter_map(|worker| worker.pid)
+        {
             // Not reaped yet, so the number is still its own; an error means that it has just ended.
             let _just_ended = kill(pid, signal);
         }
@@ -391,7 +476,13 @@ impl Keeper {
     fn interrupt(&mut self, signal: Signal, now: Instant) {
         let meaning = self.interrupts.receive(signal, now);
         let insists = meaning == Meaning::KillNow;
-        self.agent.tell(&Notice::Interrupt { signal: signal as i32, insists }, &[]);
+        self.agent.tell(
+            &Notice::Interrupt {
+                signal: signal as i32,
+                insists,
+            },
+            &[],
+        );
         if insists {
             let kill_now = StopRequest {
                 generation: self.generation,
@@ -405,7 +496,14 @@ impl Keeper {
     fn stop_without_agent(&mut self, signal: i32, now: Instant) {
         say("no agent answers: the keeper itself stops the workers");
         let grace_ms = u64::try_from(self.stop_grace.as_millis()).unwrap_or(u64::MAX);
-        self.stop(StopRequest { generation: self.generation, first_signal: signal, grace_ms }, now);
+        self.stop(
+            StopRequest {
+                generation: self.generation,
+                first_signal: signal,
+                grace_ms,
+            },
+            now,
+        );
     }
 
     /// Ctrl-Z: everything stops, the keeper last.
@@ -442,22 +540,37 @@ impl Keeper {
             return;
         }
         let death = self.agent.last_death.clone().unwrap_or_default();
-        let worst = self.exits.iter().find(|exit| !exit.exit.is_success() && !exit.while_stopping);
-        let (code, outcome) = match (worst, self.workers.is_empty(), self.interrupts.received().first()) {
+        let worst = self
+            .exits
+            .iter()
+            .find(|exit| !exit.exit.is_success() && !exit.while_stopping);
+        let (code, outcome) = match (
+            worst,
+            self.workers.is_empty(),
+            self.interrupts.received().first(),
+        ) {
             (Some(exit), _, _) => (
                 exit.exit.shell_code(),
-                format!("the first worker to fail was local rank {} (pid {})", exit.local_rank, exit.pid),
+                format!(
+                    "the first worker to fail was local rank {} (pid {})",
+                    exit.local_rank, exit.pid
+                ),
             ),
             (None, true, _) => (70, "nothing was started".to_owned()),
             (None, false, Some(signal)) => (128 + signal, "it was stopped on request".to_owned()),
             (None, false, None) => (0, "all its workers have finished".to_owned()),
         };
-        say(&format!("ending the job without an agent (it {death}, again and again): {outcome}"));
+        say(&format!(
+            "ending the job without an agent (it {death}, again and again): {outcome}"
+        ));
         self.finish(u8::try_from(code).unwrap_or(1), now);
     }
 
     fn finish(&mut self, exit_code: u8, now: Instant) {
-        self.finishing = Some(Finishing { exit_code, agent_leaves_by: now + AGENT_LEAVES_WITHIN });
+        self.finishing = Some(Finishing {
+            exit_code,
+            agent_leaves_by: now + AGENT_LEAVES_WITHIN,
+        });
         let sweep = StopRequest {
             generation: self.generation,
             first_signal: Signal::SIGTERM as i32,
@@ -491,4 +604,3 @@ fn random_token() -> io::Result<String> {
     }
     Ok(token)
 }
-

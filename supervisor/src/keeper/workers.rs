@@ -78,10 +78,17 @@ impl Worker {
         worker
     }
 
-    fn create(&mut self, request: &WorkerRequest, surroundings: &Surroundings<'_>) -> Result<(), String> {
-        let stdout = Pipe::with_capacity(WORKER_PIPE_BYTES).map_err(|error| format!("no pipe: {error}"))?;
-        let stderr = Pipe::with_capacity(WORKER_PIPE_BYTES).map_err(|error| format!("no pipe: {error}"))?;
-        let null = File::open("/dev/null").map_err(|error| format!("could not open /dev/null: {error}"))?;
+    fn create(
+        &mut self,
+        request: &WorkerRequest,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<(), String> {
+        let stdout =
+            Pipe::with_capacity(WORKER_PIPE_BYTES).map_err(|error| format!("no pipe: {error}"))?;
+        let stderr =
+            Pipe::with_capacity(WORKER_PIPE_BYTES).map_err(|error| format!("no pipe: {error}"))?;
+        let null = File::open("/dev/null")
+            .map_err(|error| format!("could not open /dev/null: {error}"))?;
         let stdin = std::io::stdin();
         let members = surroundings
             .cgroup
@@ -95,7 +102,11 @@ impl Worker {
             environment: &environment,
             directory: Some(&request.directory),
             stdio: [
-                if request.inherit_stdin { stdin.as_fd() } else { null.as_fd() },
+                if request.inherit_stdin {
+                    stdin.as_fd()
+                } else {
+                    null.as_fd()
+                },
                 stdout.write.as_fd(),
                 stderr.write.as_fd(),
             ],
@@ -110,8 +121,12 @@ impl Worker {
         self.report = Some(spawned.report);
         for pipe in [stdout, stderr] {
             // The write end closes here: end of file must come when the last process of the worker has closed its own.
-            let spool = Pipe::with_capacity(SPOOL_BYTES).map_err(|error| format!("no pipe: {error}"))?;
-            self.streams.push(Stream { output: pipe.read, spool });
+            let spool =
+                Pipe::with_capacity(SPOOL_BYTES).map_err(|error| format!("no pipe: {error}"))?;
+            self.streams.push(Stream {
+                output: pipe.read,
+                spool,
+            });
         }
         Ok(())
     }
@@ -123,7 +138,9 @@ impl Worker {
             Ok(ReportState::Pending) => return,
             Ok(ReportState::Executed) => {}
             Ok(ReportState::Failed(failure)) => self.spawn_error = Some(failure.to_string()),
-            Err(error) => self.spawn_error = Some(format!("its start could not be followed: {error}")),
+            Err(error) => {
+                self.spawn_error = Some(format!("its start could not be followed: {error}"))
+            }
         }
         self.report = None;
     }
@@ -157,7 +174,13 @@ impl Worker {
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.streams
             .iter()
-            .flat_map(|stream| [stream.output.as_fd(), stream.spool.read.as_fd(), stream.spool.write.as_fd()])
+            .flat_map(|stream| {
+                [
+                    stream.output.as_fd(),
+                    stream.spool.read.as_fd(),
+                    stream.spool.write.as_fd(),
+                ]
+            })
             .collect()
     }
 }
@@ -168,10 +191,18 @@ fn with_additions(
 ) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<_> = base
         .iter()
-        .filter(|(name, _)| !additions.iter().any(|(added, _)| name.as_os_str() == added.as_str()))
+        .filter(|(name, _)| {
+            !additions
+                .iter()
+                .any(|(added, _)| name.as_os_str() == added.as_str())
+        })
         .cloned()
         .collect();
-    environment.extend(additions.iter().map(|(name, value)| (name.into(), value.clone())));
+    environment.extend(
+        additions
+            .iter()
+            .map(|(name, value)| (name.into(), value.clone())),
+    );
     environment
 }
 
@@ -189,9 +220,15 @@ mod tests {
     #[test]
     fn additions_replace_variables_of_the_same_name() {
         let base = [("A".into(), "1".into()), ("B".into(), "2".into())];
-        let result = with_additions(&base, &[("B".to_owned(), "3".into()), ("C".to_owned(), "4".into())]);
-        let expected: Vec<(OsString, OsString)> =
-            vec![("A".into(), "1".into()), ("B".into(), "3".into()), ("C".into(), "4".into())];
+        let result = with_additions(
+            &base,
+            &[("B".to_owned(), "3".into()), ("C".to_owned(), "4".into())],
+        );
+        let expected: Vec<(OsString, OsString)> = vec![
+            ("A".into(), "1".into()),
+            ("B".into(), "3".into()),
+            ("C".into(), "4".into()),
+        ];
         assert_eq!(result, expected);
     }
 }

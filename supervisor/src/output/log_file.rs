@@ -103,7 +103,8 @@ impl Writer {
         while let Ok(bytes) = requests.recv() {
             let mut unwritten = bytes;
             let error = self.write(&mut unwritten).err();
-            if error.as_ref().is_some_and(|error| !is_out_of_space(error)) {
+            if error.is_some() {
+                // The next attempt begins with the directory: it may have been removed, or mounted anew.
                 self.file = None;
             }
             if replies.send(Reply { unwritten, error }).is_err() {
@@ -180,8 +181,4 @@ fn open(path: &Path) -> io::Result<File> {
         result => drop(result?),
     }
     Ok(file)
-}
-
-fn is_out_of_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

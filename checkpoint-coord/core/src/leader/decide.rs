@@ -131,7 +131,10 @@ impl Leader {
         previous: Option<Plan>,
         effects: &mut Vec<LeaderEffect>,
     ) {
-        let last = previous.as_ref().map(|plan| plan.generation).unwrap_or_default();
+        let last = previous
+            .as_ref()
+            .map(|plan| plan.generation)
+            .unwrap_or_default();
         if let Some(request) = self.stop_request() {
             return self.end(last, &ledger, stopped(&request, false, None), effects);
         }
@@ -157,7 +160,10 @@ impl Leader {
                 return self.set(LeaderState::Gathering, &reason);
             }
         }
-        let why = ledger.pending.take().unwrap_or_else(|| "the job was started".to_owned());
+        let why = ledger
+            .pending
+            .take()
+            .unwrap_or_else(|| "the job was started".to_owned());
         let members: Vec<&MemberRecord> = chosen.iter().collect();
         if let Some(next) = make_plan(last.next(), &members, why) {
             self.publish(next, &ledger, effects);
@@ -240,7 +246,9 @@ impl Leader {
         effects: &mut Vec<LeaderEffect>,
     ) {
         if ending.rule != EndRule::NodeAtFault {
-            ending.message.push_str(&unkillable_remark(ledger, generation));
+            ending
+                .message
+                .push_str(&unkillable_remark(ledger, generation));
         }
         self.set(LeaderState::Deciding(generation), &ending.message);
         let (root_cause, others) = match ending.verdict {
@@ -366,7 +374,9 @@ impl Leader {
     fn step_of(&self, plan: &Plan) -> Option<u64> {
         let reported = self.records_of(plan).filter_map(|record| record.step);
         let found = self.view.findings_of(plan.generation);
-        reported.chain(found.iter().filter_map(|finding| finding.step)).max()
+        reported
+            .chain(found.iter().filter_map(|finding| finding.step))
+            .max()
     }
 
     fn best_step(&self, plan: &Plan) -> Option<u64> {
@@ -393,7 +403,10 @@ fn stopped(request: &Request, clean: bool, verdict: Option<Verdict>) -> Ending {
     let (exit, how) = if clean {
         (ExitReason::Success, "every worker ended with exit code 0")
     } else {
-        (ExitReason::Interrupted(signal), "not every worker ended with exit code 0")
+        (
+            ExitReason::Interrupted(signal),
+            "not every worker ended with exit code 0",
+        )
     };
     Ending {
         outcome: JobOutcome::Stopped,

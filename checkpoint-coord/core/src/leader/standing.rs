@@ -33,10 +33,7 @@ impl Standing {
 }
 
 /// The nodes whose standing is such, for a sentence; at most four by name.
-pub(super) fn list(
-    standings: &[(NodeName, Standing)],
-    such: impl Fn(&Standing) -> bool,
-) -> String {
+pub(super) fn list(standings: &[(NodeName, Standing)], such: impl Fn(&Standing) -> bool) -> String {
     let names: Vec<_> = standings
         .iter()
         .filter(|(_, standing)| such(standing))

@@ -100,7 +100,8 @@ impl Member {
 
 /// The generation that a record says is over or ending; a record of a running one proves nothing about workers.
 fn ended_generation(record: &MemberRecord) -> Option<Generation> {
-    matches!(record.phase, MemberPhase::Draining | MemberPhase::Stopped).then_some(record.generation)
+    matches!(record.phase, MemberPhase::Draining | MemberPhase::Stopped)
+        .then_some(record.generation)
 }
 
 /// Sets when the stop began; must come before any exit is looked at, so that those which the stop caused are told apart.

@@ -116,9 +116,10 @@ impl Work {
             return;
         }
         // A worker that was seen dying before the stop did not die of it, however late it is reaped.
-        let seen_dying = self.findings.iter().find(|old| {
-            old.kind == kinds::WORKER_DYING && old.local_rank == finding.local_rank
-        });
+        let seen_dying = self
+            .findings
+            .iter()
+            .find(|old| old.kind == kinds::WORKER_DYING && old.local_rank == finding.local_rank);
         if let Some(dying) = seen_dying {
             finding.monotonic_ns = finding.monotonic_ns.min(dying.monotonic_ns);
         }
@@ -194,9 +195,10 @@ impl Work {
     /// Puts what is now known in the place of what was made up. The fault stays as old as it was.
     fn replace_exit(&mut self, mut finding: Finding) {
         self.place_finding(&mut finding);
-        let old = self.findings.iter_mut().find(|old| {
-            old.kind == kinds::WORKER_EXITED && old.local_rank == finding.local_rank
-        });
+        let old = self
+            .findings
+            .iter_mut()
+            .find(|old| old.kind == kinds::WORKER_EXITED && old.local_rank == finding.local_rank);
         if let Some(old) = old {
             finding.monotonic_ns = finding.monotonic_ns.min(old.monotonic_ns);
             *old = finding;

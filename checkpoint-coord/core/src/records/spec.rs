@@ -48,9 +48,21 @@ impl JobSpec {
     /// The first field in which `mine` differs from this, the job's, spec, in words; `None` when they agree.
     pub fn disagreement(&self, mine: &Self) -> Option<String> {
         let fields = [
-            ("protocol", self.protocol.to_string(), mine.protocol.to_string()),
-            ("min_nodes", self.min_nodes.to_string(), mine.min_nodes.to_string()),
-            ("max_nodes", self.max_nodes.to_string(), mine.max_nodes.to_string()),
+            (
+                "protocol",
+                self.protocol.to_string(),
+                mine.protocol.to_string(),
+            ),
+            (
+                "min_nodes",
+                self.min_nodes.to_string(),
+                mine.min_nodes.to_string(),
+            ),
+            (
+                "max_nodes",
+                self.max_nodes.to_string(),
+                mine.max_nodes.to_string(),
+            ),
             (
                 "max_restarts",
                 self.max_restarts.to_string(),

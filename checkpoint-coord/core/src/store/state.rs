@@ -6,7 +6,9 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, ChangeBatch, Condition, KeyValue, LeaseId, Operation, Outcome, Revision, Transaction};
+use crate::{
+    Change, ChangeBatch, Condition, KeyValue, LeaseId, Operation, Outcome, Revision, Transaction,
+};
 
 /// Keys, values and revisions. The embedded store and simulated worlds are built on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,7 +39,10 @@ impl Checker {
     }
 
     pub(super) fn generation(&self) -> Generation {
-        self.plan.as_ref().map(|plan| plan.generation).unwrap_or_default()
+        self.plan
+            .as_ref()
+            .map(|plan| plan.generation)
+            .unwrap_or_default()
     }
 
     pub(super) fn observe(&mut self, keys: &Keys, batch: &ChangeBatch) -> Result<(), String> {
@@ -49,7 +52,10 @@ impl Checker {
         for change in &batch.changes {
             let key = change.key();
             let Change::Put(entry) = change else {
-                if [keys.plan(), keys.ledger(), keys.result()].iter().any(|kept| kept == key) {
+                if [keys.plan(), keys.ledger(), keys.result()]
+                    .iter()
+                    .any(|kept| kept == key)
+                {
                     return Err(format!("{key} was deleted"));
                 }
                 continue;
@@ -101,7 +107,10 @@ impl Checker {
             return if same && before.is_run() && !plan.is_run() {
                 Ok(None)
             } else {
-                Err(format!("CORE-1: generation {} has two plans", plan.generation))
+                Err(format!(
+                    "CORE-1: generation {} has two plans",
+                    plan.generation
+                ))
             };
         }
         if plan.generation != before.generation.next() {
@@ -137,7 +146,9 @@ impl Checker {
             charged <= 1 && u64::from(after.restarts_used) == base + charged
         });
         if !consistent || after.restarts_used > self.max_restarts {
-            return Err(format!("CORE-3: the budget went from {before:?} to {after:?}"));
+            return Err(format!(
+                "CORE-3: the budget went from {before:?} to {after:?}"
+            ));
         }
         Ok(())
     }
@@ -156,7 +167,9 @@ impl Checker {
             ));
         }
         if expected == 1 && !self.faults.contains(&left) {
-            return Err(format!("CORE-3: generation {left} was charged without any fault"));
+            return Err(format!(
+                "CORE-3: generation {left} was charged without any fault"
+            ));
         }
         Ok(())
     }
@@ -170,12 +183,14 @@ impl Checker {
         ended: bool,
     ) -> Result<(), String> {
         if ended {
-            return Err(format!("CORE-4: generation {generation} starts after the end"));
+            return Err(format!(
+                "CORE-4: generation {generation} starts after the end"
+            ));
         }
         for keeper in keepers {
-            let twin = keeper.alive().find(|(older, rank)| {
-                *older < generation && ranks.contains(rank)
-            });
+            let twin = keeper
+                .alive()
+                .find(|(older, rank)| *older < generation && ranks.contains(rank));
             if let Some((older, rank)) = twin {
                 return Err(format!(
                     "CORE-2: rank {rank} starts in generation {generation} while it is alive in {older}"

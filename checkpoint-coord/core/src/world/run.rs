@@ -115,7 +115,10 @@ impl World {
                 self.tick()?;
             }
         }
-        Err(format!("CORE-5: not at rest after {SETTLE_ROUNDS} rounds: {}", self.describe()))
+        Err(format!(
+            "CORE-5: not at rest after {SETTLE_ROUNDS} rounds: {}",
+            self.describe()
+        ))
     }
 
     fn round(&mut self) -> Result<bool, String> {
@@ -148,27 +151,41 @@ impl World {
 
     fn at_rest(&mut self) -> Result<(), String> {
         let ended = self.store.get(&self.keys.result()).is_some();
-        let alive: usize = self.nodes.iter().map(|node| node.keeper.alive().count()).sum();
+        let alive: usize = self
+            .nodes
+            .iter()
+            .map(|node| node.keeper.alive().count())
+            .sum();
         if ended {
             let all_left = self.nodes.iter().all(|node| node.left);
             return if all_left && alive == 0 {
                 Ok(())
             } else {
-                Err(format!("CORE-5: ended, but somebody stays: {}", self.describe()))
+                Err(format!(
+                    "CORE-5: ended, but somebody stays: {}",
+                    self.describe()
+                ))
             };
         }
         let generation = self.checker.generation();
         let running = self.leaders[0].leader.state() == LeaderState::Running(generation)
-            && self.nodes.iter().filter_map(|node| node.member.as_ref()).all(|member| {
-                matches!(
-                    member.state(),
-                    MemberState::Running(of) | MemberState::Completed(of) if of == generation
-                ) || member.state() == MemberState::Spare
-            });
+            && self
+                .nodes
+                .iter()
+                .filter_map(|node| node.member.as_ref())
+                .all(|member| {
+                    matches!(
+                        member.state(),
+                        MemberState::Running(of) | MemberState::Completed(of) if of == generation
+                    ) || member.state() == MemberState::Spare
+                });
         if running && alive > 0 {
             Ok(())
         } else {
-            Err(format!("CORE-5: neither running nor ended: {}", self.describe()))
+            Err(format!(
+                "CORE-5: neither running nor ended: {}",
+                self.describe()
+            ))
         }
     }
 
@@ -183,7 +200,10 @@ impl World {
         if self.store.get(&self.keys.result()).is_some() {
             Ok(())
         } else {
-            Err(format!("CORE-5: all workers finished, no result: {}", self.describe()))
+            Err(format!(
+                "CORE-5: all workers finished, no result: {}",
+                self.describe()
+            ))
         }
     }
 
@@ -232,7 +252,9 @@ fn numbers(seed: u64, count: usize) -> Vec<u32> {
 fn caught(plant: Plant) -> Option<String> {
     (0..2_000).find_map(|seed| {
         let nodes = 1 + u32::try_from(seed % 3).unwrap_or(0);
-        World::new(nodes, nodes, 4, plant).live(&numbers(seed, 400)).err()
+        World::new(nodes, nodes, 4, plant)
+            .live(&numbers(seed, 400))
+            .err()
     })
 }
 

@@ -82,7 +82,10 @@ impl ExecFailure {
             _ => Step::Execute,
         };
         let number = i32::from_ne_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-        ExecFailure { step, errno: Errno::from_raw(number) }
+        ExecFailure {
+            step,
+            errno: Errno::from_raw(number),
+        }
     }
 
     fn to_bytes(self) -> [u8; Self::LENGTH] {
@@ -120,7 +123,8 @@ pub(super) fn fork_and_execute(
             let failure = become_program(request, prepared, parent, &arguments, &environment);
             let bytes = failure.to_bytes();
             // SAFETY: `bytes` is a live array of that length; a failed write changes nothing for us.
-            let _written = unsafe { libc::write(report.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+            let _written =
+                unsafe { libc::write(report.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
             // SAFETY: ends the child at once without running the parent's exit handlers.
             unsafe { libc::_exit(127) }
         }
@@ -140,11 +144,24 @@ fn become_program(
         return failure;
     }
     // SAFETY: both vectors end with a null pointer and point into `CString`s that the parent's copy of memory keeps.
-    unsafe { libc::execve(prepared.program.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-    ExecFailure { step: Step::Execute, errno: Errno::last() }
+    unsafe {
+        libc::execve(
+            prepared.program.as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+        )
+    };
+    ExecFailure {
+        step: Step::Execute,
+        errno: Errno::last(),
+    }
 }
 
-fn arrange(request: &SpawnRequest<'_>, prepared: &Prepared, parent: Pid) -> Result<(), ExecFailure> {
+fn arrange(
+    request: &SpawnRequest<'_>,
+    prepared: &Prepared,
+    parent: Pid,
+) -> Result<(), ExecFailure> {
     if request.own_session {
         // SAFETY: no memory is involved; a fresh child leads no process group, so it cannot fail.
         unsafe { libc::setsid() };
@@ -175,14 +192,20 @@ fn arrange(request: &SpawnRequest<'_>, prepared: &Prepared, parent: Pid) -> Resu
 }
 
 fn set_core_limit(bytes: u64) -> Result<(), ExecFailure> {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
     // SAFETY: `limit` is a live, initialised structure.
     let result = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) };
     if result == 0 || bytes == 0 {
         return check(Step::Limit, result as isize);
     }
     // The hard limit may be lower than what was asked for: take what there is.
-    let mut allowed = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut allowed = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `allowed` is a live structure to be filled in.
     unsafe { libc::getrlimit(libc::RLIMIT_CORE, &raw mut allowed) };
     allowed.rlim_cur = allowed.rlim_max.min(bytes);
@@ -202,7 +225,13 @@ fn arrange_descriptors(request: &SpawnRequest<'_>) -> Result<(), ExecFailure> {
         first_to_close = 4;
     }
     // SAFETY: marks descriptors of this child only; they are used until `execve` closes them.
-    let result = unsafe { libc::close_range(first_to_close, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
+    let result = unsafe {
+        libc::close_range(
+            first_to_close,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC.cast_signed(),
+        )
+    };
     if result != 0 {
         mark_all_close_on_exec(first_to_close)?;
     }
@@ -211,7 +240,10 @@ fn arrange_descriptors(request: &SpawnRequest<'_>) -> Result<(), ExecFailure> {
 
 /// For kernels before 5.11, which cannot mark a range.
 fn mark_all_close_on_exec(first: u32) -> Result<(), ExecFailure> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is a live structure to be filled in.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     check(Step::Descriptors, result as isize)?;
@@ -252,7 +284,14 @@ fn change_directory(directory: &CStr) -> Result<(), ExecFailure> {
 }
 
 fn check(step: Step, result: isize) -> Result<(), ExecFailure> {
-    if result < 0 { Err(ExecFailure { step, errno: Errno::last() }) } else { Ok(()) }
+    if result < 0 {
+        Err(ExecFailure {
+            step,
+            errno: Errno::last(),
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn pointers(strings: &[std::ffi::CString]) -> Vec<*const c_char> {

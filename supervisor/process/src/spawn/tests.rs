@@ -16,10 +16,17 @@ struct Ended {
 
 /// Runs a program to its end in the given surroundings and collects what it printed.
 fn run(arguments: &[&str], change: impl FnOnce(&mut SpawnRequest<'_>)) -> Ended {
-    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .unwrap();
     let Pipe { read, write } = Pipe::with_capacity(65_536).unwrap();
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    let environment = [("GREETING".into(), "hello".into()), ("PATH".into(), "/usr/bin:/bin".into())];
+    let environment = [
+        ("GREETING".into(), "hello".into()),
+        ("PATH".into(), "/usr/bin:/bin".into()),
+    ];
     let mut request = SpawnRequest {
         program: Path::new(&arguments[0]),
         arguments: &arguments,
@@ -39,7 +46,11 @@ fn run(arguments: &[&str], change: impl FnOnce(&mut SpawnRequest<'_>)) -> Ended 
     File::from(read).read_to_string(&mut output).unwrap();
     let status = waitpid(spawned.pid, None).unwrap();
     let report = ExecFailure::read(spawned.report.as_fd()).unwrap();
-    Ended { status, output, report }
+    Ended {
+        status,
+        output,
+        report,
+    }
 }
 
 #[test]
@@ -58,25 +69,49 @@ fn the_child_has_its_own_session_environment_limits_and_no_stray_descriptors() {
 fn no_signal_is_blocked_in_the_child_and_sigpipe_is_not_ignored() {
     let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status | cut -f2";
     let ended = run(&["/bin/sh", "-c", script], |_| {});
-    let masks: Vec<u64> = ended.output.lines().map(|line| u64::from_str_radix(line, 16).unwrap()).collect();
-    let [blocked, ignored] = masks[..] else { panic!("{masks:?}") };
+    let masks: Vec<u64> = ended
+        .output
+        .lines()
+        .map(|line| u64::from_str_radix(line, 16).unwrap())
+        .collect();
+    let [blocked, ignored] = masks[..] else {
+        panic!("{masks:?}")
+    };
     assert_eq!(blocked, 0);
-    assert_eq!(ignored & (1 << (Signal::SIGPIPE as i32 - 1)), 0, "what Rust ignores, the child must not");
+    assert_eq!(
+        ignored & (1 << (Signal::SIGPIPE as i32 - 1)),
+        0,
+        "what Rust ignores, the child must not"
+    );
 }
 
 #[test]
 fn a_missing_program_is_reported_with_its_reason() {
     let ended = run(&["/nonexistent/program"], |_| {});
-    let failure = ExecFailure { step: Step::Execute, errno: nix::errno::Errno::ENOENT };
+    let failure = ExecFailure {
+        step: Step::Execute,
+        errno: nix::errno::Errno::ENOENT,
+    };
     assert_eq!(ended.report, ReportState::Failed(failure));
     assert!(matches!(ended.status, WaitStatus::Exited(_, 127)));
-    assert_eq!(failure.to_string(), "could not execute the program: No such file or directory");
+    assert_eq!(
+        failure.to_string(),
+        "could not execute the program: No such file or directory"
+    );
 }
 
 #[test]
 fn a_missing_directory_is_told_apart_from_a_missing_program() {
-    let ended = run(&["/bin/true"], |request| request.directory = Some(Path::new("/nonexistent")));
-    assert!(matches!(ended.report, ReportState::Failed(ExecFailure { step: Step::Directory, .. })));
+    let ended = run(&["/bin/true"], |request| {
+        request.directory = Some(Path::new("/nonexistent"))
+    });
+    assert!(matches!(
+        ended.report,
+        ReportState::Failed(ExecFailure {
+            step: Step::Directory,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -92,7 +127,11 @@ fn descriptor_three_reaches_the_child() {
 
 #[test]
 fn a_child_of_a_thread_that_ended_does_not_survive_it() {
-    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .unwrap();
     let pid = std::thread::spawn(move || {
         let arguments = ["sleep".into(), "1000".into()];
         let request = SpawnRequest {
@@ -117,7 +156,10 @@ fn a_child_of_a_thread_that_ended_does_not_survive_it() {
     .unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while !crate::exit::is_waiting_to_be_reaped(pid) {
-        assert!(Instant::now() < deadline, "the child outlived the thread that made it");
+        assert!(
+            Instant::now() < deadline,
+            "the child outlived the thread that made it"
+        );
         std::thread::yield_now();
     }
     waitpid(pid, None).unwrap();
@@ -128,7 +170,10 @@ fn programs_are_found_along_the_path_and_refusals_say_why() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("data"), "no program").unwrap();
     let path = std::env::join_paths([directory.path(), Path::new("/bin")]).unwrap();
-    assert_eq!(find_program(OsStr::new("sh"), &path).unwrap(), Path::new("/bin/sh"));
+    assert_eq!(
+        find_program(OsStr::new("sh"), &path).unwrap(),
+        Path::new("/bin/sh")
+    );
     let missing = find_program(OsStr::new("no-such-program"), &path).unwrap_err();
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     let plain = find_program(OsStr::new("data"), &path).unwrap_err();

@@ -75,6 +75,9 @@ fn spawn(role: &str, number: u64) {
 #[expect(clippy::disallowed_methods, reason = "tests create processes")]
 fn relative(role: &str, number: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(format!("__{role}")).arg(number.to_string()).stdin(Stdio::null());
+    command
+        .arg(format!("__{role}"))
+        .arg(number.to_string())
+        .stdin(Stdio::null());
     command
 }

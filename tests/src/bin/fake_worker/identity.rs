@@ -21,7 +21,9 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn from_environment() -> Identity {
         let number = |name: &str, otherwise| {
-            std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+            std::env::var(name).map_or(otherwise, |text| {
+                text.parse().unwrap_or_else(|_| panic!("{name}={text}"))
+            })
         };
         Identity {
             rank: number("RANK", 0),
@@ -35,8 +37,15 @@ impl Identity {
 
     /// Locks this rank; the kernel lets go of it when the process ends. A lock that is taken is an overlap.
     pub(crate) fn lock(&self) -> Option<File> {
-        let path = self.records.as_ref()?.with_file_name(format!("rank-{}.lock", self.rank));
-        let file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let path = self
+            .records
+            .as_ref()?
+            .with_file_name(format!("rank-{}.lock", self.rank));
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
         if file.try_lock().is_err() {
             self.record("overlap", json!({}));
         }
@@ -45,7 +54,12 @@ impl Identity {
 
     pub(crate) fn record_start(&self) {
         let environment: BTreeMap<String, String> = std::env::vars_os()
-            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .map(|(name, value)| {
+                (
+                    name.to_string_lossy().into_owned(),
+                    value.to_string_lossy().into_owned(),
+                )
+            })
             .collect();
         self.record(
             "start",
@@ -53,7 +67,8 @@ impl Identity {
                 "environment": environment,
                 "arguments": std::env::args().collect::<Vec<_>>(),
                 "directory": std::env::current_dir().unwrap(),
-                "core_limit": core_limit(),
+                "core_limit": core_limit(0),
+                "core_limit_hard": core_limit(1),
                 "stdin": std::fs::read_link("/proc/self/fd/0").unwrap(),
             }),
         );
@@ -73,14 +88,20 @@ impl Identity {
         if let (Some(record), Value::Object(fields)) = (record.as_object_mut(), fields) {
             record.extend(fields);
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
         file.write_all(format!("{record}\n").as_bytes()).unwrap();
     }
 }
 
-/// The soft limit of core dumps, as the kernel words it.
-fn core_limit() -> Option<String> {
+/// The soft (0) or hard (1) limit of core dumps, as the kernel words it.
+fn core_limit(which: usize) -> Option<String> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"))?;
-    line.split_whitespace().next().map(str::to_owned)
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max core file size"))?;
+    line.split_whitespace().nth(which).map(str::to_owned)
 }

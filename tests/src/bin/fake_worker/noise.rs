@@ -15,7 +15,9 @@ pub(crate) fn out(text: &str) {
 }
 
 pub(crate) fn err(text: &str) {
-    std::io::stderr().write_all(text.as_bytes()).expect("standard error can be written to");
+    std::io::stderr()
+        .write_all(text.as_bytes())
+        .expect("standard error can be written to");
 }
 
 /// Training steps from `first` to `last`.
@@ -45,13 +47,16 @@ pub(crate) fn long_line(bytes: u64) {
 
 /// Every byte there is, again and again: no valid text, no certain line ends.
 pub(crate) fn binary(bytes: u64) {
-    let block: Vec<u8> = (0..BLOCK).map(|index| u8::try_from(index % 256).unwrap()).collect();
+    let block: Vec<u8> = (0..BLOCK)
+        .map(|index| u8::try_from(index % 256).unwrap())
+        .collect();
     in_blocks(bytes, &block);
 }
 
 /// Lines of 64 bytes as fast as they are taken.
 pub(crate) fn flood(bytes: u64) {
-    let block: Vec<u8> = b"a line of sixty-four bytes, with its end, to be written in bulk\n".repeat(BLOCK / 64);
+    let block: Vec<u8> =
+        b"a line of sixty-four bytes, with its end, to be written in bulk\n".repeat(BLOCK / 64);
     in_blocks(bytes, &block);
 }
 
@@ -66,5 +71,8 @@ fn in_blocks(bytes: u64, block: &[u8]) {
 
 fn write(bytes: &[u8]) {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).expect("standard output can be written to");
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .expect("standard output can be written to");
 }

@@ -31,7 +31,9 @@ enum Relation {
 
 impl Step {
     pub(crate) fn applies_to(&self, identity: &Identity) -> bool {
-        self.conditions.iter().all(|condition| condition.holds(identity))
+        self.conditions
+            .iter()
+            .all(|condition| condition.holds(identity))
     }
 }
 
@@ -51,7 +53,10 @@ impl Condition {
 
 /// Reads all steps.
 pub(crate) fn parse(arguments: &[String]) -> Vec<Step> {
-    arguments.iter().map(|argument| parse_step(argument)).collect()
+    arguments
+        .iter()
+        .map(|argument| parse_step(argument))
+        .collect()
 }
 
 fn parse_step(argument: &str) -> Step {
@@ -60,21 +65,36 @@ fn parse_step(argument: &str) -> Step {
         None => ("", argument),
     };
     Step {
-        conditions: conditions.split(',').filter(|text| !text.is_empty()).map(parse_condition).collect(),
+        conditions: conditions
+            .split(',')
+            .filter(|text| !text.is_empty())
+            .map(parse_condition)
+            .collect(),
         words: step.split(':').map(str::to_owned).collect(),
     }
 }
 
 fn parse_condition(text: &str) -> Condition {
-    let relations = [("!=", Relation::IsNot), ("=", Relation::Is), ("<", Relation::Below)];
+    let relations = [
+        ("!=", Relation::IsNot),
+        ("=", Relation::Is),
+        ("<", Relation::Below),
+    ];
     let (subject, relation, number) = relations
         .into_iter()
-        .find_map(|(sign, relation)| text.split_once(sign).map(|(subject, number)| (subject, relation, number)))
+        .find_map(|(sign, relation)| {
+            text.split_once(sign)
+                .map(|(subject, number)| (subject, relation, number))
+        })
         .unwrap_or_else(|| panic!("`{text}` is no condition"));
     let subject = match subject {
         "rank" => Subject::Rank,
         "restart" => Subject::Restart,
         other => panic!("`{other}` is nothing that a condition can be about"),
     };
-    Condition { subject, relation, number: number.parse().unwrap() }
+    Condition {
+        subject,
+        relation,
+        number: number.parse().unwrap(),
+    }
 }

@@ -10,12 +10,18 @@ use crate::identity::Identity;
 
 /// Polite requests to end have no effect, neither on this process nor on the ones that it starts.
 pub(crate) fn ignore() {
-    set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block().unwrap();
+    set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+        .thread_block()
+        .unwrap();
 }
 
 /// A polite request to end is noted, and answered with this exit code.
 pub(crate) fn exit_on_term(identity: &Identity, code: i32) {
-    wait_on_thread(identity, set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]), Some(code));
+    wait_on_thread(
+        identity,
+        set([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]),
+        Some(code),
+    );
 }
 
 /// SIGUSR1 and SIGUSR2 are noted.

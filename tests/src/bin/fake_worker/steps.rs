@@ -16,7 +16,9 @@ use crate::{family, noise, signals};
 pub(crate) fn perform(words: &[String], identity: &Identity) {
     let text = |index: usize| words.get(index).map_or("", String::as_str);
     let number = |index: usize| -> u64 {
-        text(index).parse().unwrap_or_else(|_| panic!("a number was expected at {index} in {words:?}"))
+        text(index)
+            .parse()
+            .unwrap_or_else(|_| panic!("a number was expected at {index} in {words:?}"))
     };
     match text(0) {
         // Ends.
@@ -90,7 +92,11 @@ fn write_error_file(form: &str, message: &str) {
             }
         }),
     };
-    std::fs::write(std::env::var_os("TORCHELASTIC_ERROR_FILE").unwrap(), content.to_string()).unwrap();
+    std::fs::write(
+        std::env::var_os("TORCHELASTIC_ERROR_FILE").unwrap(),
+        content.to_string(),
+    )
+    .unwrap();
 }
 
 /// Takes hold of this many MiB and touches every page; for the rest of the worker's life.
@@ -114,7 +120,9 @@ fn meet(identity: &Identity) {
                 Err(_) => pause(Duration::from_millis(10)),
             }
         };
-        connection.write_all(&[u8::try_from(identity.rank).unwrap()]).unwrap();
+        connection
+            .write_all(&[u8::try_from(identity.rank).unwrap()])
+            .unwrap();
         // The answer: everybody is there.
         connection.read_exact(&mut [0]).unwrap();
         return;

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whole jobs through a session, with a host that does as it is told.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::{
+    EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, Keys, Ledger, LocalRank,
+    NodeName, OperatorRequest, WorkerExit, WorkerObservation, WorkerState,
+};
+use tokio::task::{JoinHandle, yield_now};
+
+use super::*;
+use crate::embedded::{EmbeddedStore, MemoryMedium};
+
+const SLOTS: u32 = 2;
+
+/// What the workers of a generation do by themselves, once they have started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Script {
+    /// A step, then rank 1 fails.
+    Fail(u64),
+    Finish,
+    /// Run until they are stopped, then end well.
+    Wait,
+}
+
+/// A keeper and its workers; outlives any session.
+#[derive(Debug)]
+struct Host {
+    scripts: Vec<Script>,
+    generation: Generation,
+    workers: BTreeMap<LocalRank, WorkerState>,
+    stopping: Option<KeeperStop>,
+    starts: Vec<Generation>,
+    masters: Vec<u16>,
+    port: u16,
+    now: u64,
+}
+
+impl Host {
+    fn new(scripts: &[Script]) -> Self {
+        Self {
+            scripts: scripts.to_vec(),
+            generation: Generation(0),
+            workers: BTreeMap::new(),
+            stopping: None,
+            starts: Vec::new(),
+            masters: Vec::new(),
+            port: 30_000,
+            now: 1_000,
+        }
+    }
+
+    fn script(&self) -> Script {
+        let index = usize::try_from(self.generation.restart_count()).unwrap();
+        self.scripts[index]
+    }
+
+    fn resume(&mut self) -> Vec<MemberEvent> {
+        self.port += 1;
+        let mut events = vec![MemberEvent::Resume {
+            workers: self
+                .workers
+                .iter()
+                .map(|(local_rank, state)| WorkerObservation {
+                    generation: self.generation,
+                    local_rank: *local_rank,
+                    state: state.clone(),
+                })
+                .collect(),
+            stopping: self.stopping,
+            next_port: self.port,
+        }];
+        if self.generation.0 > 0 && self.stopping.is_none() {
+            events.extend(self.play());
+        }
+        events
+    }
+
+    fn carry_out(&mut self, effect: HostEffect) -> Vec<MemberEvent> {
+        match effect {
+            HostEffect::Start { plan } if plan.generation > self.generation => {
+                assert!(
+                    !self
+                        .workers
+                        .values()
+                        .any(|state| *state == WorkerState::Alive)
+                );
+                self.generation = plan.generation;
+                self.starts.push(plan.generation);
+                self.masters.push(plan.master.port);
+                self.stopping = None;
+                self.workers = (0..SLOTS)
+                    .map(|local| (LocalRank(local), WorkerState::Alive))
+                    .collect();
+                let mut events = vec![MemberEvent::Started {
+                    generation: self.generation,
+                    failures: vec![],
+                }];
+                events.extend(self.play());
+                events
+            }
+            HostEffect::Stop { generation, .. } if generation == self.generation => {
+                let began = Instant::from_nanos(self.tick());
+                self.stopping
+                    .get_or_insert(KeeperStop { generation, began });
+                let exit = match self.script() {
+                    Script::Wait => WorkerExit::Code(0),
+                    _ => WorkerExit::Signal(15),
+                };
+                let mut events = self.exit_all(exit);
+                self.port += 1;
+                events.push(MemberEvent::Stopped {
+                    generation,
+                    unkillable: vec![],
+                    next_port: self.port,
+                });
+                events
+            }
+            _ => vec![],
+        }
+    }
+
+    fn play(&mut self) -> Vec<MemberEvent> {
+        let generation = self.generation;
+        match self.script() {
+            Script::Fail(step) => {
+                let mut events = vec![MemberEvent::Step { generation, step }];
+                events.extend(self.exit(LocalRank(1), WorkerExit::Code(3)));
+                events
+            }
+            Script::Finish => self.exit_all(WorkerExit::Code(0)),
+            Script::Wait => vec![],
+        }
+    }
+
+    fn exit_all(&mut self, exit: WorkerExit) -> Vec<MemberEvent> {
+        (0..SLOTS)
+            .flat_map(|local| self.exit(LocalRank(local), exit))
+            .collect()
+    }
+
+    fn exit(&mut self, local_rank: LocalRank, exit: WorkerExit) -> Option<MemberEvent> {
+        let at = Instant::from_nanos(self.tick());
+        let state = self.workers.get_mut(&local_rank)?;
+        if *state != WorkerState::Alive {
+            return None;
+        }
+        *state = WorkerState::Exited {
+            exit,
+            at,
+            finding: None,
+        };
+        Some(MemberEvent::WorkerExited {
+            generation: self.generation,
+            local_rank,
+            exit,
+            at,
+            finding: None,
+        })
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1_000;
+        self.now
+    }
+}
+
+/// A session that runs, and the agent's ends of its channels.
+struct Life {
+    task: JoinHandle<Result<Option<JobResult>, SessionError>>,
+    events: mpsc::Sender<MemberEvent>,
+    effects: mpsc::UnboundedReceiver<HostEffect>,
+    status: watch::Receiver<StatusView>,
+}
+
+impl Life {
+    fn begin(medium: &MemoryMedium, max_restarts: u32) -> Self {
+        let store = EmbeddedStore::open(medium.clone()).unwrap();
+        let (events, event_receiver) = mpsc::channel(64);
+        let (effect_sender, effects) = mpsc::unbounded_channel();
+        let (status_sender, status) = watch::channel(StatusView::default());
+        let ports = SessionPorts {
+            events: event_receiver,
+            effects: effect_sender,
+            status: status_sender,
+        };
+        let started = tokio::time::Instant::now();
+        let clock = move || {
+            let elapsed = started.elapsed().as_nanos();
+            Instant::from_nanos(1_000_000_000 + u64::try_from(elapsed).unwrap())
+        };
+        let task = tokio::spawn(run_session(store, settings(max_restarts), clock, ports));
+        Self {
+            task,
+            events,
+            effects,
+            status,
+        }
+    }
+
+    async fn tell(&self, events: Vec<MemberEvent>) {
+        for event in events {
+            // The session may have ended meanwhile; what it has to say about that comes by the other channel.
+            drop(self.events.send(event).await);
+        }
+    }
+
+    async fn kill(mut self, host: &mut Host) {
+        self.task.abort();
+        assert!(self.task.await.is_err_and(|error| error.is_cancelled()));
+        // A keeper reads to the end what the agent has sent.
+        while let Some(effect) = self.effects.recv().await {
+            host.carry_out(effect);
+        }
+    }
+}
+
+fn settings(max_restarts: u32) -> SessionSettings {
+    SessionSettings {
+        member: MemberSettings {
+            keys: Keys::new("job"),
+            node: NodeName::from("here"),
+            incarnation: Incarnation(7),
+            address: "localhost".to_owned(),
+            slots: SLOTS,
+            spec: JobSpec::new(1, 1, max_restarts, "digest".to_owned()),
+            restart_grace: Duration::from_secs(5),
+            stop_grace: Duration::from_secs(30),
+            lease: None,
+        },
+        leader: LeaderSettings::default(),
+        lease_ttl: Duration::from_secs(3_600),
+    }
+}
+
+async fn ledger(medium: &MemoryMedium) -> Ledger {
+    let store = EmbeddedStore::open(medium.clone()).unwrap();
+    let (entries, revision) = store.range("").await.unwrap();
+    let view = View::load(Keys::new("job"), &entries, revision);
+    view.ledger().unwrap().value.clone()
+}
+
+/// Runs until the job ends; the session dies after as many effects as `lives` says, again and again.
+async fn run_job(host: &mut Host, medium: &MemoryMedium, lives: &[usize]) -> JobResult {
+    let mut lives = lives.iter();
+    loop {
+        let mut life = Life::begin(medium, 3);
+        life.tell(host.resume()).await;
+        let mut left = lives.next().copied();
+        loop {
+            if left == Some(0) {
+                life.kill(host).await;
+                break;
+            }
+            // A life that is to be short may also end between two effects.
+            let effect = match left {
+                Some(count) if count % 2 == 1 => {
+                    for _ in 0..count {
+                        yield_now().await;
+                    }
+                    life.effects.try_recv().ok()
+                }
+                _ => Some(life.effects.recv().await.expect("the session ended early")),
+            };
+            if let Some(HostEffect::Finish(result)) = effect {
+                assert_eq!(life.task.await.unwrap().unwrap(), Some(result.clone()));
+                return result;
+            }
+            if let Some(effect) = effect {
+                let events = host.carry_out(effect);
+                life.tell(events).await;
+            }
+            left = left.map(|left| left - 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fault_a_restart_and_success() {
+    let medium = MemoryMedium::default();
+    let mut host = Host::new(&[Script::Fail(5), Script::Finish]);
+    let result = run_job(&mut host, &medium, &[]).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded);
+    assert_eq!((result.restarts, result.best_step), (1, Some(5)));
+    assert_eq!(host.starts, [Generation(1), Generation(2)]);
+    assert_ne!(host.masters[0], host.masters[1]);
+    assert_eq!(ledger(&medium).await.restarts_charged, 1);
+}
+
+#[tokio::test]
+async fn the_session_may_die_anywhere() {
+    for first in 0..12 {
+        for second in 0..12 {
+            let medium = MemoryMedium::default();
+            let mut host = Host::new(&[Script::Fail(5), Script::Fail(9), Script::Finish]);
+            let result = run_job(&mut host, &medium, &[first, second, first / 2]).await;
+            assert_eq!(result.outcome, JobOutcome::Succeeded, "{first} {second}");
+            assert_eq!(host.starts, [1, 2, 3].map(Generation), "{first} {second}");
+            let ledger = ledger(&medium).await;
+            assert_eq!(ledger.restarts_charged, 2, "{first} {second}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_failure_without_progress_ends_the_job_with_the_workers_code() {
+    let medium = MemoryMedium::default();
+    let mut host = Host::new(&[Script::Fail(5); 4]);
+    let result = run_job(&mut host, &medium, &[3, 4]).await;
+    assert_eq!(result.rule, EndRule::RepeatedFailure);
+    assert_eq!(result.exit_code(), 3);
+    assert!(result.message.contains("at step 5"), "{}", result.message);
+    assert_eq!(host.starts.len(), 3);
+}
+
+#[tokio::test]
+async fn an_operator_stops_a_running_job() {
+    let medium = MemoryMedium::default();
+    let mut host = Host::new(&[Script::Wait]);
+    let mut life = Life::begin(&medium, 3);
+    life.tell(host.resume()).await;
+    let start = life.effects.recv().await.unwrap();
+    life.tell(host.carry_out(start)).await;
+    let running = |status: &StatusView| {
+        status.member_state == steadfast_core::MemberState::Running(Generation(1))
+    };
+    life.status.wait_for(running).await.unwrap();
+    let stop = OperatorRequest::Stop {
+        grace: Some(Duration::from_secs(1)),
+        reason: "enough".to_owned(),
+    };
+    life.tell(vec![MemberEvent::Operator(stop)]).await;
+    let effect = life.effects.recv().await.unwrap();
+    let HostEffect::Stop { grace, .. } = &effect else {
+        panic!("{effect:?}");
+    };
+    assert_eq!(*grace, Duration::from_secs(1));
+    life.tell(host.carry_out(effect)).await;
+    let effect = life.effects.recv().await.unwrap();
+    let HostEffect::Finish(result) = effect else {
+        panic!("{effect:?}");
+    };
+    assert_eq!(
+        (result.outcome, result.exit_code()),
+        (JobOutcome::Stopped, 0)
+    );
+    assert!(result.message.contains("enough"));
+}
+
+#[tokio::test]
+async fn an_agent_that_drops_its_end_leaves_the_job_as_it_is() {
+    let medium = MemoryMedium::default();
+    let life = Life::begin(&medium, 3);
+    drop(life.events);
+    assert_eq!(life.task.await.unwrap().unwrap(), None);
+}

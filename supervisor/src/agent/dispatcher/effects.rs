@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the decision core wants done.
+
+use std::os::fd::OwnedFd;
+
+use serde_json::json;
+use steadfast_coord::HostEffect;
+use steadfast_core::Plan;
+
+use super::Agent;
+use crate::agent::ports::reserve;
+use crate::agent::{AgentError, exits, launch};
+use crate::keeper::protocol::{Request, StartRequest, StopRequest};
+use crate::keeper::runtime_dir::SOCKET_NAME;
+
+impl Agent {
+    pub(super) async fn on_effect(&mut self, effect: HostEffect) -> Result<(), AgentError> {
+        match effect {
+            HostEffect::Start { plan } => self.start(&plan).await,
+            HostEffect::Stop {
+                generation,
+                first_signal,
+                grace,
+                reason,
+            } => {
+                let signal = exits::signal_name(first_signal);
+                let fields = json!({ "signal": signal, "grace_seconds": grace.as_secs_f64(), "reason": reason });
+                self.journal
+                    .record_incident(generation.0, "generation.stopping", fields);
+                let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+                let stop = StopRequest {
+                    generation: generation.0,
+                    first_signal,
+                    grace_ms,
+                };
+                self.ask(&Request::Stop(stop), Vec::new())
+            }
+            HostEffect::KillNow { generation } => {
+                let stop = StopRequest {
+                    generation: generation.0,
+                    first_signal: 9,
+                    grace_ms: 0,
+                };
+                self.ask(&Request::Stop(stop), Vec::new())
+            }
+            HostEffect::Say(text) => {
+                self.journal
+                    .record(self.generation.number, "job.said", json!({ "text": text }));
+                self.say(&text);
+                Ok(())
+            }
+            HostEffect::Finish(result) => self.begin_to_end(result).await,
+        }
+    }
+
+    pub(super) async fn start(&mut self, plan: &Plan) -> Result<(), AgentError> {
+        let generation = plan.generation.0;
+        let Some((member, group_rank)) = launch::place(plan, &self.settings.node) else {
+            self.say(&format!(
+                "generation {generation} has no place for this node"
+            ));
+            return Ok(());
+        };
+        self.outputs.forget(generation.saturating_sub(1));
+        let directories = launch::make_directories(&self.settings, plan, member.slots).await;
+        if let Err(error) = directories {
+            self.say(&format!(
+                "{error}; the workers run, but leave no error files and perhaps no logs"
+            ));
+        }
+        let control = self.welcome.runtime_dir.join(SOCKET_NAME);
+        let workers = launch::workers(
+            &self.settings,
+            plan,
+            (member, group_rank),
+            &control,
+            &launch::own_environment,
+        );
+        let reserved = self.take_reservation(plan, group_rank);
+        let fields = json!({
+            "world_size": plan.world_size,
+            "restart_count": plan.restart_count,
+            "master": format!("{}:{}", plan.master.address, plan.master.port),
+            "why": plan.why,
+        });
+        self.journal
+            .record_incident(generation, "generation.starting", fields);
+        self.ask(
+            &Request::Start(StartRequest {
+                generation,
+                workers,
+            }),
+            reserved,
+        )
+    }
+
+    /// The socket that holds the master port of this generation, if this node hosts rank 0.
+    pub(super) fn take_reservation(&mut self, plan: &Plan, group_rank: u32) -> Vec<OwnedFd> {
+        if group_rank != 0 || self.settings.master_port.is_some() {
+            return Vec::new();
+        }
+        let held = self
+            .reservation
+            .take()
+            .filter(|reservation| reservation.port == plan.master.port);
+        // A predecessor of this agent offered it, and the socket died with it.
+        let held = held.or_else(|| reserve(Some(plan.master.port)).ok());
+        held.map(|reservation| reservation.socket)
+            .into_iter()
+            .collect()
+    }
+
+    /// Makes sure that there is a port for the next generation. Returns it, or 0 when there is none.
+    pub(super) fn offer_port(&mut self) -> u16 {
+        if let Some(port) = self.settings.master_port {
+            return port;
+        }
+        if self.reservation.is_none() {
+            self.reservation = reserve(None).ok();
+        }
+        self.reservation
+            .as_ref()
+            .map_or(0, |reservation| reservation.port)
+    }
+}

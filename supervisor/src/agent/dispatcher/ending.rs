@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of the job, and the end of the keeper.
+
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_core::JobResult;
+use tokio::time::Instant;
+
+use super::Agent;
+use crate::agent::ending::{self, Circumstances};
+use crate::agent::{AgentError, avenger, launch};
+use crate::keeper::protocol::{Request, StopRequest};
+
+/// How long the console is waited for at the end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// SIGTERM and the grace for what finished workers left behind.
+const SWEEP: (i32, u64) = (15, 2000);
+
+impl Agent {
+    /// The core has decided that the job is over; what workers left behind must be gone before it is told.
+    pub(super) async fn begin_to_end(&mut self, result: JobResult) -> Result<(), AgentError> {
+        self.ending = Some(result);
+        if self.generation.number == 0 || self.generation.stopped {
+            return self.finish().await;
+        }
+        let (first_signal, grace_ms) = SWEEP;
+        let stop = StopRequest {
+            generation: self.generation.number,
+            first_signal,
+            grace_ms,
+        };
+        self.ask(&Request::Stop(stop), Vec::new())
+    }
+
+    pub(super) async fn finish(&mut self) -> Result<(), AgentError> {
+        let Some(result) = self.ending.take() else {
+            return Ok(());
+        };
+        let exit_code = ending::exit_code(&self.settings, &result);
+        let fields = json!({ "result": result, "exit_code": exit_code });
+        self.journal
+            .record_incident(result.generation.0, "job.ended", fields);
+        if let Err(error) =
+            ending::pass_on_error_file(&self.settings, &result, &launch::own_environment)
+        {
+            self.say(&error);
+        }
+        let seen = Circumstances {
+            started_ns: self.welcome.started_ns,
+            dropped: self.dropped(),
+        };
+        let summary = ending::summary(&self.settings, &result, seen);
+        for line in summary.lines() {
+            self.outputs.say(line);
+        }
+        self.outputs.shown(Instant::now() + LAST_WORDS).await;
+        self.journal.close(LAST_WORDS);
+        self.ask(&Request::Finish { exit_code }, Vec::new())?;
+        self.over = true;
+        Ok(())
+    }
+
+    pub(super) async fn follow_the_keeper(mut self) -> Result<(), AgentError> {
+        let left = avenger::end_what_is_left(&self.welcome).await;
+        let fields = json!({ "left": left });
+        self.journal
+            .record_incident(self.generation.number, "keeper.lost", fields);
+        self.say("the keeper is dead: everything of the job on this node was ended");
+        self.outputs.shown(Instant::now() + LAST_WORDS).await;
+        self.journal.close(LAST_WORDS);
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the keeper tells.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_core::{
+    Generation as CoreGeneration, Instant as CoreInstant, LocalRank, MemberEvent,
+};
+use steadfast_proto::v1::Finding;
+use tokio::time::Instant;
+
+use super::Agent;
+use crate::agent::generation::Worker;
+use crate::agent::link::Arrival;
+use crate::agent::resume::{spawn_failure, worker_exit};
+use crate::agent::{AgentError, exits};
+use crate::keeper::protocol::{ExitRecord, Notice, Request, Unkillable};
+use crate::output::{Stream, StreamKind, StreamPipes};
+
+/// How long the last output of a generation is waited for, once nothing of it runs.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
+
+impl Agent {
+    pub(super) async fn on_notice(&mut self, arrival: Arrival) -> Result<(), AgentError> {
+        match arrival.notice {
+            Notice::Welcome(_) => {}
+            Notice::Attached(view) => {
+                let worker = (view.generation, view.rank, view.local_rank);
+                self.dying.watch(&self.settings, &view);
+                self.generation.attach(view);
+                self.attach_output(worker, arrival.descriptors)?;
+            }
+            Notice::Started {
+                generation,
+                refused,
+            } => self.on_started(generation, refused).await?,
+            Notice::Exited(record) => self.on_exited(record).await?,
+            Notice::Stopped {
+                generation,
+                unkillable,
+            } => self.on_stopped(generation, unkillable).await?,
+            Notice::Interrupt { signal, insists } => {
+                let name = exits::signal_name(signal);
+                self.journal.record_incident(
+                    self.generation.number,
+                    "job.interrupted",
+                    json!({ "signal": name, "insists": insists }),
+                );
+                self.say(&if insists {
+                    format!("{name} again: killing the workers now")
+                } else {
+                    format!("{name}: stopping the job")
+                });
+                self.tell(MemberEvent::Interrupt {
+                    signal,
+                    count: if insists { 2 } else { 1 },
+                })
+                .await?;
+            }
+            Notice::Forwarded { signal } => {
+                let fields = json!({ "signal": exits::signal_name(signal) });
+                self.journal
+                    .record(self.generation.number, "signal.forwarded", fields);
+            }
+            Notice::Resumed => {
+                self.journal
+                    .record(self.generation.number, "job.resumed", json!({}))
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn attach_output(
+        &mut self,
+        (generation, rank, local_rank): (u64, u32, u32),
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), AgentError> {
+        let restart_count = u32::try_from(generation.saturating_sub(1)).unwrap_or(u32::MAX);
+        let mut descriptors = descriptors.into_iter();
+        for kind in [StreamKind::Stdout, StreamKind::Stderr] {
+            let (Some(worker), Some(spool_read), Some(spool_write)) =
+                (descriptors.next(), descriptors.next(), descriptors.next())
+            else {
+                return Ok(());
+            };
+            let stream = Stream {
+                generation,
+                restart_count,
+                rank,
+                local_rank,
+                kind,
+            };
+            let pipes = StreamPipes {
+                worker,
+                spool_read,
+                spool_write,
+            };
+            self.outputs
+                .attach(stream, pipes)
+                .map_err(AgentError::Output)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn on_started(
+        &mut self,
+        generation: u64,
+        refused: Option<String>,
+    ) -> Result<(), AgentError> {
+        if let Some(reason) = refused {
+            // The core asks again when the keeper says that the older generation is stopped.
+            self.say(&format!(
+                "the keeper did not start generation {generation}: {reason}"
+            ));
+            return Ok(());
+        }
+        self.journal.record(
+            generation,
+            "generation.started",
+            json!({ "workers": self.generation.status() }),
+        );
+        self.tell(MemberEvent::Started {
+            generation: CoreGeneration(generation),
+            failures: Vec::new(),
+        })
+        .await
+    }
+
+    pub(super) async fn on_exited(&mut self, record: ExitRecord) -> Result<(), AgentError> {
+        self.dying.forget(record.generation, record.local_rank);
+        let news = self.generation.ended(&record);
+        if news {
+            self.journal.record_incident(
+                record.generation,
+                "worker.exited",
+                exits::journal_fields(&record),
+            );
+            self.announce_failure(&record);
+        }
+        self.tell(exit_event(&record, None)).await?;
+        self.ask(
+            &Request::Acknowledge {
+                sequence: record.sequence,
+            },
+            Vec::new(),
+        )
+    }
+
+    /// The first failure of a generation is told at once; why it happened follows when everything is known.
+    pub(super) fn announce_failure(&self, record: &ExitRecord) {
+        let failed = |worker: &Worker| worker.view.exit.is_some_and(|exit| !exit.is_success());
+        let first = self
+            .generation
+            .workers
+            .values()
+            .filter(|worker| failed(worker))
+            .count()
+            == 1;
+        if first && !record.exit.is_success() && !record.while_stopping {
+            self.say(&exits::first_words(record, self.generation.step));
+        }
+    }
+
+    /// Nothing of the generation runs any more: now its last words are complete.
+    pub(super) async fn on_stopped(
+        &mut self,
+        generation: u64,
+        unkillable: Vec<Unkillable>,
+    ) -> Result<(), AgentError> {
+        if generation == self.generation.number {
+            let drained = self
+                .outputs
+                .drained(generation, Instant::now() + LAST_OUTPUT)
+                .await;
+            self.explain_exits(generation).await?;
+            let fields = json!({
+                "unkillable": unkillable,
+                "output_not_finished": drained.unfinished.len(),
+            });
+            self.journal
+                .record_incident(generation, "generation.stopped", fields);
+            self.generation.stopped = true;
+            self.report_unkillable(&unkillable);
+            self.ask(&Request::Release { generation }, Vec::new())?;
+        }
+        if self.ending.is_some() {
+            return self.finish().await;
+        }
+        let next_port = self.offer_port();
+        let unkillable = unkillable
+            .iter()
+            .filter_map(|process| process.local_rank)
+            .map(LocalRank)
+            .collect();
+        let generation = CoreGeneration(generation);
+        self.tell(MemberEvent::Stopped {
+            generation,
+            unkillable,
+            next_port,
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(super) async fn explain_exits(&mut self, generation: u64) -> Result<(), AgentError> {
+        let records: Vec<ExitRecord> = self
+            .generation
+            .workers
+            .values()
+            .filter_map(|worker| worker.record.clone())
+            .collect();
+        for record in records.iter().filter(|record| !record.exit.is_success()) {
+            let tail = self.outputs.tail(generation, record.local_rank);
+            let finding = exits::explain(&self.settings, record, tail);
+            self.tell(exit_event(record, Some(finding))).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn report_unkillable(&mut self, unkillable: &[Unkillable]) {
+        for process in unkillable {
+            if let Some(worker) = process
+                .local_rank
+                .and_then(|rank| self.generation.workers.get_mut(&rank))
+            {
+                worker.unkillable = true;
+            }
+            let place = process.waits_in.as_deref().unwrap_or("the kernel");
+            self.say(&format!(
+                "pid {} ({}) cannot be killed: it sleeps uninterruptibly (state {}) in {place}, as on storage or a \
+                 driver that does not answer. It runs no more of its program, but holds what it holds until that answers",
+                process.pid, process.name, process.state
+            ));
+        }
+    }
+}
+
+fn exit_event(record: &ExitRecord, finding: Option<Finding>) -> MemberEvent {
+    let generation = CoreGeneration(record.generation);
+    let local_rank = LocalRank(record.local_rank);
+    match &record.spawn_error {
+        Some(message) => MemberEvent::Started {
+            generation,
+            failures: vec![spawn_failure(local_rank, message, record.exit)],
+        },
+        None => MemberEvent::WorkerExited {
+            generation,
+            local_rank,
+            exit: worker_exit(record.exit),
+            at: CoreInstant::from_nanos(record.at_ns),
+            finding,
+        },
+    }
+}

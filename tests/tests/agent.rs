@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The agent dies, hangs or cannot live: the workers go on, and nothing is lost, done twice or forgotten.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use steadfast_tests::{DEADLINE, Job, Launch, Random, is_alive, numbered_lines, pause, send};
+
+/// Kills the agent that there is, if there is one.
+fn kill_agent(job: &Job) -> Option<i32> {
+    job.agent().filter(|&agent| send(agent, Signal::SIGKILL))
+}
+
+/// Waits for an agent other than `old` that answers. Returns its process id.
+#[track_caller]
+fn successor(job: &Job, old: i32) -> i32 {
+    job.eventually("another agent that answers", |job| {
+        let agent = job.status()?["agent_pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok())?;
+        (agent != old).then_some(agent)
+    })
+}
+
+/// Attempt 0 fails when `fail` is there, attempt 1 ends when `finish` is there; both have the same few steps.
+const FAIL_ONCE: [&str; 5] = [
+    "steps:1:3:0",
+    "@restart=0@wait-file:fail",
+    "@rank=1,restart=0@exit:3",
+    "@restart=0@hang",
+    "wait-file:finish",
+];
+
+/// Every worker ran once in attempt 0 and once in attempt 1, never two of a rank at a time.
+#[track_caller]
+fn ran_exactly_twice(job: &Job, workers: usize) {
+    assert!(job.records_of("overlap").is_empty(), "{}", job.describe());
+    let starts = job.records_of("start");
+    for attempt in 0..2 {
+        let count = starts
+            .iter()
+            .filter(|start| start["restart_count"] == attempt)
+            .count();
+        assert_eq!(
+            count,
+            workers,
+            "workers in attempt {attempt}; {}",
+            job.describe()
+        );
+    }
+    assert_eq!(starts.len(), 2 * workers, "{}", job.describe());
+}
+
+#[test]
+fn killed_while_training_it_loses_no_line_and_no_worker() {
+    const LINES: u64 = 900;
+    let lines = format!("lines:{LINES}:2000");
+    let mut job = Launch::run(&["--nproc-per-node", "2"])
+        .worker(&[&lines, "wait-file:finish"])
+        .start();
+    job.started(0, 2);
+    let mut agent = successor(&job, 0);
+    for part in 1..=3 {
+        let wanted = format!("line {} of rank 0\n", part * LINES / 5);
+        job.eventually(&wanted, |job| {
+            job.log(0, 0, "stdout").contains(&wanted).then_some(())
+        });
+        assert!(send(agent, Signal::SIGKILL));
+        agent = successor(&job, agent);
+    }
+    let status = job.status().unwrap();
+    assert_eq!(status["agent_incarnation"], 4, "{status}");
+    assert_eq!(status["generation"], 1, "{status}");
+    job.touch("finish");
+    job.wait().ended_with(0);
+    for rank in 0..2 {
+        assert_eq!(
+            job.log(0, rank, "stdout"),
+            numbered_lines(LINES, rank),
+            "every line once, in order"
+        );
+    }
+    assert_eq!(
+        job.records_of("start").len(),
+        2,
+        "no worker was started again"
+    );
+    assert_eq!(job.journal_of("agent.replaced").len(), 3);
+}
+
+#[test]
+fn killed_at_any_moment_of_a_restart_it_restarts_once_and_charges_once() {
+    let mut random = Random::new(1);
+    for round in 0..15 {
+        let mut job = Launch::run(&["--nproc-per-node", "2", "--restart-grace", "1s"])
+            .worker(&FAIL_ONCE)
+            .start();
+        job.started(0, 2);
+        // So that attempt 0 is known to have made its steps.
+        job.eventually("step 3", |job| (job.status()?["step"] == 3).then_some(()));
+        let delay = random.duration_below(Duration::from_millis(150));
+        job.touch("fail");
+        pause(delay);
+        kill_agent(&job);
+        job.started(1, 2);
+        let status = job.eventually("a status of generation 2", |job| {
+            job.status().filter(|status| status["generation"] == 2)
+        });
+        assert_eq!(
+            status["restarts_used"], 1,
+            "round {round}, killed after {delay:?}: {status}"
+        );
+        job.touch("finish");
+        job.wait().ended_with(0);
+        ran_exactly_twice(&job, 2);
+    }
+}
+
+#[test]
+fn killed_again_and_again_during_a_restart_it_still_restarts_once() {
+    let mut random = Random::new(2);
+    for _ in 0..4 {
+        let mut job = Launch::run(&["--nproc-per-node", "2", "--restart-grace", "1s"])
+            .worker(&FAIL_ONCE)
+            .start();
+        job.started(0, 2);
+        job.touch("fail");
+        // No more than are answered at once: a crash loop is another test.
+        for _ in 0..3 {
+            pause(random.duration_below(Duration::from_millis(60)));
+            kill_agent(&job);
+        }
+        job.started(1, 2);
+        job.touch("finish");
+        job.wait().ended_with(0);
+        ran_exactly_twice(&job, 2);
+    }
+}
+
+#[test]
+fn killed_at_any_moment_of_the_start_it_starts_every_worker_once() {
+    let mut random = Random::new(3);
+    for _ in 0..8 {
+        let mut job = Launch::run(&["--nproc-per-node", "2"])
+            .worker(&["wait-file:finish"])
+            .start();
+        job.eventually("the first agent", Job::agent);
+        pause(random.duration_below(Duration::from_millis(80)));
+        kill_agent(&job);
+        job.started(0, 2);
+        job.touch("finish");
+        job.wait().ended_with(0);
+        assert_eq!(job.records_of("start").len(), 2, "{}", job.describe());
+    }
+}
+
+#[test]
+fn killed_at_any_moment_of_the_end_it_gives_the_right_code() {
+    let mut random = Random::new(4);
+    for round in 0..8 {
+        let code = if round % 2 == 0 { 0 } else { 6 };
+        let exit = format!("exit:{code}");
+        let options = ["--nproc-per-node", "2", "--max-restarts", "0"];
+        let mut job = Launch::run(&options)
+            .worker(&["wait-file:finish", &exit])
+            .start();
+        job.started(0, 2);
+        job.touch("finish");
+        pause(random.duration_below(Duration::from_millis(80)));
+        kill_agent(&job);
+        job.wait().ended_with(code);
+        assert_eq!(job.records_of("start").len(), 2, "{}", job.describe());
+    }
+}
+
+#[test]
+fn killed_while_the_job_is_being_stopped_it_ends_the_job_as_it_would_have() {
+    let mut random = Random::new(5);
+    for _ in 0..5 {
+        let options = ["--nproc-per-node", "2", "--stop-grace", "300ms"];
+        let mut job = Launch::run(&options)
+            .worker(&["@rank=0@ignore-term", "record:ready", "hang"])
+            .start();
+        job.eventually("both workers", |job| {
+            (job.records_of("ready").len() == 2).then_some(())
+        });
+        job.signal(Signal::SIGTERM);
+        pause(random.duration_below(Duration::from_millis(200)));
+        kill_agent(&job);
+        job.wait().ended_with(143);
+        assert_eq!(job.records_of("start").len(), 2, "{}", job.describe());
+    }
+}
+
+#[test]
+fn an_exit_that_happens_while_it_is_stopped_is_not_lost() {
+    let mut job = Launch::run(&["--nproc-per-node", "2"])
+        .worker(&FAIL_ONCE)
+        .start();
+    let worker = job.worker(0, 1);
+    let agent = successor(&job, 0);
+    assert!(send(agent, Signal::SIGSTOP));
+    job.touch("fail");
+    job.eventually("the end of rank 1", |_| (!is_alive(worker)).then_some(()));
+    assert!(send(agent, Signal::SIGKILL));
+    job.started(1, 2);
+    job.touch("finish");
+    job.wait().ended_with(0);
+    ran_exactly_twice(&job, 2);
+    let exits = job.journal_of("worker.exited");
+    let failed = exits
+        .iter()
+        .filter(|exit| exit["local_rank"] == 1 && exit["generation"] == 1)
+        .count();
+    assert_eq!(failed, 1, "{exits:#?}");
+}
+
+#[test]
+fn one_that_hangs_is_replaced_and_the_workers_go_on() {
+    let options = [
+        "--nproc-per-node",
+        "2",
+        "--agent-heartbeat",
+        "100ms",
+        "--agent-watchdog",
+        "1s",
+    ];
+    let mut job = Launch::run(&options).worker(&["wait-file:finish"]).start();
+    job.started(0, 2);
+    let agent = successor(&job, 0);
+    assert!(send(agent, Signal::SIGSTOP));
+    successor(&job, agent);
+    assert!(job.stderr().contains("silent"), "{}", job.stderr());
+    job.touch("finish");
+    job.wait().ended_with(0);
+    assert_eq!(
+        job.records_of("start").len(),
+        2,
+        "no worker was started again"
+    );
+}
+
+#[test]
+fn one_that_cannot_live_stops_no_training_and_the_user_is_told() {
+    let steps = [
+        "@rank=0@lines:300:5000",
+        "wait-file:finish",
+        "@rank=1@exit:9",
+        "hang",
+    ];
+    let mut job = Launch::run(&["--nproc-per-node", "2", "--max-restarts", "0"])
+        .worker(&steps)
+        .start();
+    job.started(0, 2);
+    let mut killed = 0;
+    while killed < 7 {
+        job.eventually("another agent", Job::agent);
+        killed += i32::from(kill_agent(&job).is_some());
+    }
+    job.eventually("a word to the user", |job| {
+        job.stderr().contains("The training goes on").then_some(())
+    });
+    assert_eq!(
+        job.records_of("start").len(),
+        2,
+        "no worker was started again"
+    );
+    job.touch("finish");
+    job.wait().ended_with(9);
+    assert_eq!(
+        job.log(0, 0, "stdout"),
+        numbered_lines(300, 0),
+        "every line once, in order"
+    );
+}
+
+#[test]
+fn without_any_agent_the_keeper_ends_the_job_with_the_workers_code() {
+    let steps = ["wait-file:finish", "@rank=1@exit:9"];
+    let mut job = Launch::run(&["--nproc-per-node", "2"])
+        .worker(&steps)
+        .start();
+    job.started(0, 2);
+    let mut finished = false;
+    let deadline = std::time::Instant::now() + DEADLINE;
+    let mut killed = 0;
+    while is_alive(job.pid()) {
+        assert!(std::time::Instant::now() < deadline, "{}", job.describe());
+        killed += i32::from(kill_agent(&job).is_some());
+        // Only when no agent has the time any more to see to it.
+        if killed >= 5 && !finished {
+            job.touch("finish");
+            finished = true;
+        }
+        pause(Duration::from_millis(1));
+    }
+    job.wait().ended_with(9).said("without an agent");
+    assert_eq!(
+        job.records_of("start").len(),
+        2,
+        "no worker was started again"
+    );
+}
