@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Placeholder.
+//! Breaks training jobs on purpose: simulations of the decision core, and measurements of the real program.
+
+mod cli;
+mod failure;
 mod random;
 mod sim;
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -15,6 +15,7 @@
 mod agent_process;
 mod interrupts;
 mod ladder;
+mod log_dir;
 pub(crate) mod protocol;
 mod rescue;
 pub(crate) mod runtime_dir;
@@ -60,7 +61,9 @@ pub(crate) enum KeeperError {
 /// # Errors
 ///
 /// [`KeeperError`], before anything was started.
-pub(crate) fn run(settings: &Settings) -> Result<u8, KeeperError> {
+pub(crate) fn run(mut settings: Settings) -> Result<u8, KeeperError> {
+    log_dir::choose(&mut settings);
+    let settings = &settings;
     let runtime_dir = RuntimeDir::create(&settings.runtime_root, &settings.job, &settings.node)?;
     let handed_over = hand_over(settings).map_err(system("write the settings for the agent"))?;
     let signals =

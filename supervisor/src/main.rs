@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     };
     let arguments: Vec<_> = std::env::args_os().collect();
     match cli::parse(&host, &arguments) {
-        Ok(Invocation::Run(settings)) => match keeper::run(&settings) {
+        Ok(Invocation::Run(settings)) => match keeper::run(*settings) {
             Ok(code) => ExitCode::from(code),
             Err(error) => fail(&error, exit_code::ExitCode::Configuration),
         },

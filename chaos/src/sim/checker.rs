@@ -38,6 +38,8 @@ pub(crate) struct Checker {
     now: u64,
     plan: Option<PlanSeen>,
     result: Option<Value>,
+    /// The revision at which it was written; what else was written at that revision belongs to it.
+    result_at: i64,
     budget: Budget,
     /// Living workers: serial number -> node, generation, rank.
     alive: BTreeMap<u64, (String, u64, u64)>,
@@ -62,6 +64,7 @@ impl Checker {
             now: 0,
             plan: None,
             result: None,
+            result_at: 0,
             budget: Budget::new(limits.max_restarts),
             alive: BTreeMap::new(),
             ended_well: BTreeMap::new(),
@@ -160,13 +163,13 @@ impl Checker {
     }
 
     /// The store has changed: `None` for a key that is gone.
-    pub(crate) fn stored(&mut self, key: &str, value: Option<&str>) -> Checked {
+    pub(crate) fn stored(&mut self, revision: i64, key: &str, value: Option<&str>) -> Checked {
         let name = key.splitn(4, '/').nth(3).unwrap_or_default();
         let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
         match (name, value.map(read)) {
-            ("plan", Some(plan)) => self.plan_stored(&plan),
-            ("ledger/job", Some(ledger)) => self.ledger_stored(&ledger),
-            ("result", Some(result)) => self.result_stored(result),
+            ("plan", Some(plan)) => self.plan_stored(revision, &plan),
+            ("ledger/job", Some(ledger)) => self.ledger_stored(revision, &ledger),
+            ("result", Some(result)) => self.result_stored(revision, result),
             ("plan" | "ledger/job" | "result" | "spec", None) => {
                 self.violation("record lost", format!("{key} was deleted"))
             }
@@ -211,11 +214,11 @@ impl Checker {
 
     // --- rules about the records ---
 
-    fn plan_stored(&mut self, value: &Value) -> Checked {
+    fn plan_stored(&mut self, revision: i64, value: &Value) -> Checked {
         let Some(plan) = read_plan(value) else {
             return self.violation("plan", format!("this is no plan: {value}"));
         };
-        if self.result.is_some() {
+        if self.ended_before(revision) {
             return self.violation("terminal", "a plan was written after the end of the job".to_owned());
         }
         if let Err(message) = plan.ranks_are_whole(self.limits.min_nodes, self.limits.max_nodes) {
@@ -259,8 +262,8 @@ impl Checker {
         self.violation("false alarm", format!("generation {generation} {what}, but nothing had happened to it"))
     }
 
-    fn ledger_stored(&mut self, value: &Value) -> Checked {
-        if self.result.is_some() {
+    fn ledger_stored(&mut self, revision: i64, value: &Value) -> Checked {
+        if self.ended_before(revision) {
             let message = "the ledger was written after the end of the job".to_owned();
             return self.violation("terminal", message);
         }
@@ -273,7 +276,7 @@ impl Checker {
         }
     }
 
-    fn result_stored(&mut self, value: Value) -> Checked {
+    fn result_stored(&mut self, revision: i64, value: Value) -> Checked {
         if let Some(before) = &self.result {
             let message = format!("the result {before} was replaced by {value}");
             return self.violation("terminal", message);
@@ -286,7 +289,12 @@ impl Checker {
         }
         self.result_is_true(&value, generation)?;
         self.result = Some(value);
+        self.result_at = revision;
         Ok(())
+    }
+
+    fn ended_before(&self, revision: i64) -> bool {
+        self.result.is_some() && revision > self.result_at
     }
 
     fn result_is_true(&self, value: &Value, generation: u64) -> Checked {

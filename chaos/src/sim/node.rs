@@ -67,7 +67,7 @@ pub(crate) struct Worker {
 pub(crate) enum Life {
     Alive,
     /// Dead, not reaped.
-    Dying,
+    Dying(WorkerExit),
     /// Reaped, at this time on the simulation's clock.
     Reaped(WorkerExit, u64, Finding),
     NeverBorn(SpawnFailure),
@@ -116,7 +116,7 @@ impl Node {
             generation,
             local_rank: LocalRank(worker.local),
             state: match &worker.life {
-                Life::Alive | Life::Dying => WorkerState::Alive,
+                Life::Alive | Life::Dying(_) => WorkerState::Alive,
                 Life::Reaped(exit, at, finding) => WorkerState::Exited {
                     exit: *exit,
                     at: self.instant(*at),

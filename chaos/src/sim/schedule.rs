@@ -7,8 +7,6 @@ use crate::random::Random;
 
 /// The format of a schedule's file.
 const SCHEDULE_VERSION: u32 = 1;
-/// Faults come within this time, in virtual milliseconds.
-const FAULT_WINDOW_MS: u64 = 40_000;
 
 /// One simulated job. Times are virtual.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +107,7 @@ impl Schedule {
         let shape = draw_shape(&mut random, nodes);
         let pace = draw_pace(&mut random);
         let program_fails_at = random.chance(10).then(|| random.between(1, shape.steps));
-        let faults = draw_faults(&mut random, &shape);
+        let faults = draw_faults(&mut random, &shape, &pace);
         Self {
             version: SCHEDULE_VERSION,
             seed,
@@ -199,27 +197,28 @@ fn draw_pace(random: &mut Random) -> Pace {
     }
 }
 
-fn draw_faults(random: &mut Random, shape: &Shape) -> Vec<Fault> {
+/// Faults come at any time from the start until a little after an undisturbed job would have ended.
+fn draw_faults(random: &mut Random, shape: &Shape, pace: &Pace) -> Vec<Fault> {
     const CLASSES: u64 = 15;
-    let allowed: Vec<bool> = (0..CLASSES).map(|class| random.chance(if class < 2 { 70 } else { 25 })).collect();
-    let count = random.pick(2, &[0, 1, 3, 5, 9]);
+    let window_ms = shape.steps * pace.step_ms * 6 / 5 + 3_000;
+    let allowed: Vec<u64> = (0..CLASSES)
+        .filter(|class| random.chance(if *class < 3 { 50 } else { 25 }))
+        .collect();
+    let count = random.pick(0, &[1, 2, 2, 3, 4, 6, 9]);
     let mut faults = Vec::new();
     for _ in 0..count {
-        let class = random.below(CLASSES);
         let node = random.small(0, shape.nodes - 1);
-        let at_ms = random.between(0, FAULT_WINDOW_MS);
+        let at_ms = random.between(0, window_ms);
+        let class = random.pick(0, &allowed);
         let kind = draw_kind(random, class, shape);
-        let allowed = usize::try_from(class).is_ok_and(|class| allowed.get(class) == Some(&true));
-        if allowed {
+        faults.push(Fault { at_ms, node, kind });
+        if random.chance(30) {
+            // A second fault while the first is being dealt with.
+            let at_ms = at_ms + random.between(0, 3_000);
+            let node = random.small(0, shape.nodes - 1);
+            let class = random.below(7);
+            let kind = draw_kind(random, class, shape);
             faults.push(Fault { at_ms, node, kind });
-            if random.chance(30) {
-                // A second fault while the first is being dealt with.
-                let at_ms = at_ms + random.between(0, 3_000);
-                let node = random.small(0, shape.nodes - 1);
-                let class = random.below(7);
-                let kind = draw_kind(random, class, shape);
-                faults.push(Fault { at_ms, node, kind });
-            }
         }
     }
     faults.sort_by_key(|fault| fault.at_ms);

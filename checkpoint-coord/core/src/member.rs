@@ -192,6 +192,11 @@ impl Member {
         self.work.as_ref().map_or(&[], |work| &work.findings)
     }
 
+    /// What it found that its generation cannot survive, if anything.
+    pub fn fault(&self) -> Option<&Finding> {
+        self.work.as_ref().and_then(Work::fault)
+    }
+
     /// What the member knows of the store.
     pub fn view(&self) -> &View {
         &self.view

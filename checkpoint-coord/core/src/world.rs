@@ -353,8 +353,7 @@ impl World {
             if !refused {
                 let ranks = place.base_rank.0..place.base_rank.0 + place.slots;
                 let others = self.nodes.iter().map(|node| &node.keeper);
-                self.checker
-                    .starting(plan.generation, &ranks, others, ended)?;
+                Checker::starting(plan.generation, &ranks, others, ended)?;
                 if self.nodes[index].keeper.fail_next_spawn {
                     self.checker.fault(plan.generation);
                 }
@@ -367,6 +366,16 @@ impl World {
         node.keeper.carry_out(now, &name, command, early);
         node.collect();
         Ok(true)
+    }
+
+    /// A member's lease runs out although it lives; it has to register again.
+    fn lose_record(&mut self, index: usize) -> Result<(), String> {
+        let key = self.keys.member(&self.nodes[index].name);
+        let delete = Transaction {
+            when: vec![],
+            then: vec![Operation::Delete { key }],
+        };
+        self.transact(&delete).map(drop)
     }
 
     fn exit_worker(&mut self, index: usize, pick: u32, exit: crate::WorkerExit, told: bool) {

@@ -76,8 +76,7 @@ impl StatusView {
             restarts_allowed: settings.spec.max_restarts,
             best_step,
             last_fault: member
-                .findings()
-                .first()
+                .fault()
                 .cloned()
                 .or_else(|| ledger.and_then(|ledger| ledger.last_fault.clone())),
             result: view.result().cloned(),

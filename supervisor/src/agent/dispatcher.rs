@@ -42,6 +42,7 @@ struct Agent {
     welcome: Welcome,
     link: Link,
     outputs: Outputs,
+    output_events: mpsc::UnboundedReceiver<OutputEvent>,
     journal: Journal,
     session: mpsc::Sender<MemberEvent>,
     view: watch::Receiver<StatusView>,
@@ -56,7 +57,6 @@ struct Agent {
 struct Inputs {
     effects: mpsc::UnboundedReceiver<HostEffect>,
     session: tokio::task::JoinHandle<Result<Option<JobResult>, steadfast_coord::SessionError>>,
-    output: mpsc::UnboundedReceiver<OutputEvent>,
     control: mpsc::Receiver<ControlRequest>,
     messages: mpsc::UnboundedReceiver<String>,
 }
@@ -80,7 +80,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
                 None => return agent.follow_the_keeper().await,
             },
             Some(effect) = inputs.effects.recv() => agent.on_effect(effect).await?,
-            Some(event) = inputs.output.recv() => agent.on_output(event).await?,
+            Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.ask(&Request::Alive, Vec::new())?,
@@ -122,7 +122,7 @@ fn open(
     link: Link,
     store_memory: OwnedFd,
 ) -> Result<(Agent, Inputs), AgentError> {
-    let (output_sender, output) = mpsc::unbounded_channel();
+    let (output_sender, output_events) = mpsc::unbounded_channel();
     let (control_sender, control) = mpsc::channel(16);
     let (message_sender, messages) = mpsc::unbounded_channel();
     let console = ConsoleTargets::inherited().map_err(|source| AgentError::System {
@@ -166,6 +166,7 @@ fn open(
         welcome,
         link,
         outputs,
+        output_events,
         journal,
     };
     Ok((
@@ -173,7 +174,6 @@ fn open(
         Inputs {
             effects,
             session,
-            output,
             control,
             messages,
         },
@@ -317,6 +317,10 @@ impl Agent {
     }
 
     async fn tell(&self, event: MemberEvent) -> Result<(), AgentError> {
+        if self.ending.is_some() {
+            // Everything is decided, and the session has ended.
+            return Ok(());
+        }
         self.session
             .send(event)
             .await

@@ -38,6 +38,7 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
     lines.push(format!("  journal   {}", status.journal));
     let replaced = match status.agent_incarnation {
         0 | 1 => String::new(),
+        2 => ", replaced once".to_owned(),
         more => format!(", replaced {} times", more - 1),
     };
     lines.push(format!(

@@ -24,7 +24,7 @@ pub(crate) struct RuntimeDir {
 pub(crate) enum RuntimeDirError {
     /// A keeper of a job of this name lives on this node.
     #[error(
-        "a job called `{job}` is already running on this node (keeper pid {keeper}): choose another --job-id, or end it with `steadfast stop --job {job}`"
+        "a job called `{job}` is already running on this node (keeper pid {keeper}): choose another --job, or end it with `steadfast stop --job {job}`"
     )]
     Taken {
         /// Name of the job.
@@ -34,7 +34,7 @@ pub(crate) enum RuntimeDirError {
     },
     /// The path is too long for a socket.
     #[error(
-        "the path {0} is too long for a Unix socket (107 bytes): choose a shorter --runtime-dir or --job-id"
+        "the path {0} is too long for a Unix socket (107 bytes): choose a shorter --runtime-dir or --job"
     )]
     TooLong(PathBuf),
     /// Somebody else could put things into it.

@@ -139,7 +139,7 @@ impl World {
         let serials: Vec<_> = node.keeper.workers.iter().map(|worker| worker.serial).collect();
         for worker in &mut node.keeper.workers {
             if worker.life == Life::Alive {
-                worker.life = Life::Dying;
+                worker.life = Life::Dying(WorkerExit::Signal(9));
             }
         }
         let (name, incarnation) = (node.name.0.clone(), node.incarnation);

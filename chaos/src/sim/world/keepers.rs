@@ -134,13 +134,16 @@ impl World {
 
     /// A worker process ends, for whatever reason, unless it has ended already.
     pub(super) fn death(&mut self, index: usize, serial: u64, exit: WorkerExit, role: FaultRole) -> Checked {
-        let Some(worker) = self.nodes[index].keeper.worker(serial) else {
+        let keeper = &mut self.nodes[index].keeper;
+        let stopping = keeper.stop.is_some();
+        let Some(worker) = keeper.worker(serial) else {
             return Ok(());
         };
-        if worker.life != Life::Alive || worker.unkillable {
+        // Nothing sees a worker that is stuck before somebody wants it to stop.
+        if worker.life != Life::Alive || (worker.unkillable && stopping) {
             return Ok(());
         }
-        worker.life = Life::Dying;
+        worker.life = Life::Dying(exit);
         self.checker.ended(serial, exit.is_success());
         self.note(|| format!("node-{index}: worker {serial} {exit}"));
         let delay = self.delay(self.schedule.pace.reap_ms);

@@ -138,7 +138,7 @@ impl World {
                 Change::Delete { key } => (key, None),
             };
             self.note(|| format!("store: {key} = {}", value.unwrap_or("(gone)")));
-            self.checker.stored(key, value)?;
+            self.checker.stored(batch.revision.0, key, value)?;
         }
         let batch = Rc::new(batch);
         for node in 0..self.nodes.len() {

@@ -34,7 +34,7 @@ impl World {
     /// Begins to step once every rank is there, from the last checkpoint.
     pub(super) fn begin_training(&mut self) {
         let generation = self.training.generation;
-        if self.training.begun || self.ranks(generation, |life| *life == Life::Alive) < self.training.world_size {
+        if self.training.begun || self.fit_ranks(generation) < self.training.world_size {
             return;
         }
         let every = self.schedule.shape.checkpoint_every;
@@ -44,11 +44,8 @@ impl World {
     }
 
     pub(super) fn step(&mut self, generation: u64) -> Checked {
-        let fit = |life: &Life| {
-            *life == Life::Alive || matches!(life, Life::Reaped(exit, ..) if exit.is_success())
-        };
         // Whoever is missing holds up all the others.
-        if generation != self.training.generation || self.ranks(generation, fit) < self.training.world_size {
+        if generation != self.training.generation || self.fit_ranks(generation) < self.training.world_size {
             return Ok(());
         }
         if self.is_stopping(generation) {
@@ -67,7 +64,8 @@ impl World {
             self.count("program's own error");
             let rank = step % self.training.world_size;
             self.hit_rank(generation, rank, WorkerExit::Code(3))?;
-        } else if step >= self.schedule.shape.steps {
+        }
+        if self.fit_ranks(generation) == self.training.world_size && step >= self.schedule.shape.steps {
             self.finish_training(generation);
         } else {
             self.after(self.schedule.pace.step_ms * MS, Event::Step(generation));
@@ -80,9 +78,9 @@ impl World {
         let found = self.nodes.iter().enumerate().find_map(|(index, node)| {
             let here = node.up && node.keeper.generation == generation;
             let worker = node.keeper.alive().find(|worker| here && worker.rank == rank)?;
-            Some((index, worker.serial, worker.unkillable))
+            Some((index, worker.serial))
         });
-        let Some((index, serial, false)) = found else {
+        let Some((index, serial)) = found else {
             return Ok(());
         };
         if !exit.is_success() {
@@ -140,11 +138,16 @@ impl World {
             .any(|node| node.keeper.generation == generation && node.keeper.stop.is_some())
     }
 
-    /// How many ranks of the generation are such.
-    fn ranks(&self, generation: u64, such: impl Fn(&Life) -> bool) -> u64 {
+    /// How many ranks of the generation are alive or have done their part.
+    fn fit_ranks(&self, generation: u64) -> u64 {
+        let fit = |life: &Life| match life {
+            Life::Alive => true,
+            Life::Dying(exit) | Life::Reaped(exit, ..) => exit.is_success(),
+            Life::NeverBorn(_) => false,
+        };
         let here = self.nodes.iter().filter(|node| node.up && node.keeper.generation == generation);
         here.flat_map(|node| &node.keeper.workers)
-            .filter(|worker| such(&worker.life))
+            .filter(|worker| fit(&worker.life))
             .count() as u64
     }
 }

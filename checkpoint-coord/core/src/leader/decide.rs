@@ -423,8 +423,9 @@ fn unkillable_remark(ledger: &Ledger, generation: Generation) -> String {
         .excluded
         .iter()
         .filter(|(_, exclusion)| exclusion.generation == generation)
-        .map(|(node, exclusion)| format!("; besides, on {node} {}", exclusion.reason))
-        .collect()
+        .fold(String::new(), |text, (node, exclusion)| {
+            text + "; besides, on " + &node.0 + " " + &exclusion.reason
+        })
 }
 
 fn node_at_fault(ledger: &Ledger) -> Ending {

@@ -169,6 +169,26 @@ impl Keeper {
         Some(self.generation)
     }
 
+    /// A worker goes into uninterruptible sleep.
+    pub(super) fn make_unkillable(&mut self, pick: u32) {
+        let count = self.workers.len().max(1);
+        if let Some(worker) = self.workers.values_mut().nth(pick as usize % count)
+            && worker.state == WorkerState::Alive
+        {
+            worker.unkillable = true;
+            if self.stopping.is_some() && self.alive().next().is_none() {
+                self.say_stopped();
+            }
+        }
+    }
+
+    /// Whether some worker will never be gone.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.workers
+            .values()
+            .any(|worker| worker.unkillable && worker.state == WorkerState::Alive)
+    }
+
     /// SIGKILL to all that are left.
     pub(super) fn kill_all(&mut self, now: Instant) {
         if self.stopping.is_none() {

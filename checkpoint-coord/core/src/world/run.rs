@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random lives of a world, and what must be true at their end.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::{Answer, Plant, World};
-use crate::{LeaderEvent, LeaderState, MemberEvent, MemberState, OperatorRequest, WorkerExit};
+use crate::{
+    EndRule, LeaderEvent, LeaderState, MemberEvent, MemberState, OperatorRequest, WorkerExit,
+};
 
 /// Rounds within which a world must come to rest once faults have ceased.
 const SETTLE_ROUNDS: u32 = 300;
@@ -57,7 +61,9 @@ impl World {
                 let restart = OperatorRequest::Restart { reason };
                 return self.tell_member(index, MemberEvent::Operator(restart));
             }
-            60 if pick.is_multiple_of(8) => return self.interrupt(index),
+            60 if pick.is_multiple_of(64) => return self.interrupt(index),
+            60 if pick % 32 == 1 => self.nodes[index].keeper.make_unkillable(pick / 8),
+            61 if pick % 8 == 1 => return self.lose_record(index),
             61 if pick.is_multiple_of(8) => self.nodes[index].keeper.fail_next_spawn = true,
             62 => self.now += 50_000_000 * u64::from(pick % 16),
             63 => return self.tick(),
@@ -179,7 +185,8 @@ impl World {
                         MemberState::Running(of) | MemberState::Completed(of) if of == generation
                     ) || member.state() == MemberState::Spare
                 });
-        if running && alive > 0 {
+        let stuck = self.nodes.iter().any(|node| node.keeper.is_stuck());
+        if running && (alive > 0 || stuck) {
             Ok(())
         } else {
             Err(format!(
@@ -194,6 +201,12 @@ impl World {
         for index in 0..self.nodes.len() {
             while self.nodes[index].keeper.alive().next().is_some() {
                 self.exit_worker(index, 0, WorkerExit::Code(0), false);
+            }
+        }
+        for index in 0..self.nodes.len() {
+            // A worker that can neither finish nor be killed: somebody loses patience.
+            if self.nodes[index].keeper.is_stuck() {
+                self.interrupt(index)?;
             }
         }
         self.settle()?;
@@ -249,6 +262,12 @@ fn numbers(seed: u64, count: usize) -> Vec<u32> {
     (0..count).map(|_| next()).collect()
 }
 
+/// How the job ended, if it did.
+fn end_of(world: &World) -> Option<(EndRule, u64)> {
+    let result = world.view().result().cloned()?;
+    Some((result.rule, result.restarts))
+}
+
 fn caught(plant: Plant) -> Option<String> {
     (0..2_000).find_map(|seed| {
         let nodes = 1 + u32::try_from(seed % 3).unwrap_or(0);
@@ -276,11 +295,32 @@ proptest! {
 
 #[test]
 fn many_long_lives() {
-    for seed in 0..1_500 {
+    let mut ends = BTreeMap::new();
+    let mut most_restarts = 0;
+    for seed in 0..500 {
         let nodes = 1 + u32::try_from(seed % 4).unwrap_or(0);
-        let result = World::new(nodes, nodes, 5, Plant::None).live(&numbers(seed, 900));
+        let mut world = World::new(nodes, nodes.min(2), 5, Plant::None);
+        let result = world.live(&numbers(seed, 3_000));
         assert_eq!(result, Ok(()), "seed {seed}");
+        if let Some((rule, restarts)) = end_of(&world) {
+            *ends.entry(format!("{rule:?}")).or_insert(0) += 1;
+            most_restarts = most_restarts.max(restarts);
+        }
     }
+    // A world in which nothing happens proves nothing.
+    for rule in [
+        "Completed",
+        "Requested",
+        "RepeatedFailure",
+        "BudgetExhausted",
+        "NodeAtFault",
+    ] {
+        assert!(
+            ends.get(rule).is_some_and(|count| *count > 5),
+            "{rule}: {ends:?}"
+        );
+    }
+    assert!(most_restarts >= 6, "{most_restarts}");
 }
 
 #[test]

@@ -34,9 +34,11 @@ impl Agent {
     }
 
     pub(super) async fn finish(&mut self) -> Result<(), AgentError> {
-        let Some(result) = self.ending.take() else {
+        let Some(mut result) = self.ending.take() else {
             return Ok(());
         };
+        // The last lines were read after the result had been decided.
+        result.best_step = result.best_step.max(self.generation.step);
         let exit_code = ending::exit_code(&self.settings, &result);
         let fields = json!({ "result": result, "exit_code": exit_code });
         self.journal

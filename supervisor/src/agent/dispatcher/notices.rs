@@ -174,6 +174,10 @@ impl Agent {
                 .outputs
                 .drained(generation, Instant::now() + LAST_OUTPUT)
                 .await;
+            // Steps among them count for the restart budget.
+            while let Ok(event) = self.output_events.try_recv() {
+                self.on_output(event).await?;
+            }
             self.explain_exits(generation).await?;
             let fields = json!({
                 "unkillable": unkillable,
