@@ -146,6 +146,7 @@ struct Session<S, C> {
 }
 
 /// One thing that happened.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Input {
     Agent(Option<MemberEvent>),
     Watched(Result<steadfast_core::ChangeBatch, crate::WatchError>),

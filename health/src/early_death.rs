@@ -42,8 +42,14 @@ impl ExitWatch {
     pub fn open(proc_root: &Path, pid: u32, core_dumps: bool) -> io::Result<Self> {
         let directory = proc_root.join(pid.to_string());
         let statm = File::open(directory.join("statm"))?;
-        let status = core_dumps.then(|| File::open(directory.join("status"))).transpose()?;
-        Ok(Self { directory, statm, status })
+        let status = core_dumps
+            .then(|| File::open(directory.join("status")))
+            .transpose()?;
+        Ok(Self {
+            directory,
+            statm,
+            status,
+        })
     }
 
     /// Looks once. What cannot be told counts as alive: the exit will be seen when the process is reaped.
@@ -56,7 +62,9 @@ impl ExitWatch {
             Ok(_) => {}
             Err(error) => return unreadable(&error),
         }
-        let Some(status) = &self.status else { return Vitality::Alive };
+        let Some(status) = &self.status else {
+            return Vitality::Alive;
+        };
         match status.read_at(&mut buffer, 0) {
             Ok(length) if is_dumping(&buffer[..length]) => Vitality::DumpingCore,
             Ok(_) => Vitality::Alive,
@@ -80,7 +88,9 @@ impl ExitWatch {
         };
         for task in tasks.flatten() {
             // A task that is gone by now is no sign of life.
-            let Ok(stat) = fs::read(task.path().join("stat")) else { continue };
+            let Ok(stat) = fs::read(task.path().join("stat")) else {
+                continue;
+            };
             if !is_exiting(&stat) {
                 return Vitality::Alive;
             }
@@ -102,8 +112,12 @@ fn unreadable(error: &io::Error) -> Vitality {
 /// Whether `stat` is that of a task that is exiting. What is no `stat` is taken for a living task.
 fn is_exiting(stat: &[u8]) -> bool {
     // The name is in parentheses and may hold anything, parentheses too.
-    let Some(name_end) = memchr::memrchr(b')', stat) else { return false };
-    let Ok(rest) = std::str::from_utf8(&stat[name_end + 1..]) else { return false };
+    let Some(name_end) = memchr::memrchr(b')', stat) else {
+        return false;
+    };
+    let Ok(rest) = std::str::from_utf8(&stat[name_end + 1..]) else {
+        return false;
+    };
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next();
     let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok());
@@ -123,8 +137,11 @@ mod tests {
     use super::*;
 
     fn start(program: &str) -> Child {
-        let mut child =
-            Command::new("python3").args(["-c", program]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("python3")
+            .args(["-c", program])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut byte = [0];
         io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
         child
@@ -144,11 +161,15 @@ mod tests {
 
     #[test]
     fn a_killed_process_is_dying_before_it_is_reaped_and_gone_after() {
-        let mut child = start("import time; x = bytearray(256 << 20); print(1, flush=True); time.sleep(600)");
+        let mut child =
+            start("import time; x = bytearray(256 << 20); print(1, flush=True); time.sleep(600)");
         let watch = ExitWatch::open(Path::new("/proc"), child.id(), true).unwrap();
         assert_eq!(watch.poll(), Vitality::Alive);
         child.kill().unwrap();
-        assert_eq!(wait_for(&watch, &[Vitality::Dying, Vitality::Gone]), Vitality::Dying);
+        assert_eq!(
+            wait_for(&watch, &[Vitality::Dying, Vitality::Gone]),
+            Vitality::Dying
+        );
         child.wait().unwrap();
         assert_eq!(watch.poll(), Vitality::Gone);
     }
@@ -176,15 +197,31 @@ ctypes.CDLL(None).pthread_exit(None)
         let process = root.path().join("7");
         fs::create_dir_all(process.join("task/7")).unwrap();
         fs::write(process.join("statm"), "2500 100 50 1 0 80 0\n").unwrap();
-        fs::write(process.join("status"), "Name:\tpython3\nCoreDumping:\t1\nThreads:\t4\n").unwrap();
+        fs::write(
+            process.join("status"),
+            "Name:\tpython3\nCoreDumping:\t1\nThreads:\t4\n",
+        )
+        .unwrap();
         let watch = ExitWatch::open(root.path(), 7, true).unwrap();
         assert_eq!(watch.poll(), Vitality::DumpingCore);
-        fs::write(process.join("status"), "Name:\tpython3\nCoreDumping:\t0\nThreads:\t4\n").unwrap();
+        fs::write(
+            process.join("status"),
+            "Name:\tpython3\nCoreDumping:\t0\nThreads:\t4\n",
+        )
+        .unwrap();
         assert_eq!(watch.poll(), Vitality::Alive);
         fs::write(process.join("statm"), "0 0 0 0 0 0 0\n").unwrap();
-        fs::write(process.join("task/7/stat"), "7 (a) b) Z 1 7 7 0 -1 4228300 0 0\n").unwrap();
+        fs::write(
+            process.join("task/7/stat"),
+            "7 (a) b) Z 1 7 7 0 -1 4228300 0 0\n",
+        )
+        .unwrap();
         assert_eq!(watch.poll(), Vitality::Dying);
-        fs::write(process.join("task/7/stat"), "7 (a) b) S 1 7 7 0 -1 4194560 0 0\n").unwrap();
+        fs::write(
+            process.join("task/7/stat"),
+            "7 (a) b) S 1 7 7 0 -1 4194560 0 0\n",
+        )
+        .unwrap();
         assert_eq!(watch.poll(), Vitality::Alive);
         assert!(ExitWatch::open(root.path(), 8, false).is_err());
     }

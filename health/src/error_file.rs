@@ -54,14 +54,18 @@ pub enum ErrorFileError {
 /// back as the message, with a note.
 pub fn read_error_file(path: &Path) -> Result<Option<WorkerError>, ErrorFileError> {
     let bytes = read_bounded(path)?;
-    Ok(bytes.filter(|bytes| !bytes.trim_ascii().is_empty()).map(|bytes| parse_error_file(&bytes)))
+    Ok(bytes
+        .filter(|bytes| !bytes.trim_ascii().is_empty())
+        .map(|bytes| parse_error_file(&bytes)))
 }
 
 /// Understands the contents of an error file, in any of the forms that are in use.
 pub fn parse_error_file(bytes: &[u8]) -> WorkerError {
     let value = match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => value,
-        Err(error) => return not_understood(bytes, &format!("the error file is not valid JSON: {error}")),
+        Err(error) => {
+            return not_understood(bytes, &format!("the error file is not valid JSON: {error}"));
+        }
     };
     let Some(message) = value.get("message") else {
         return not_understood(bytes, "the error file has no field `message`");
@@ -70,7 +74,9 @@ pub fn parse_error_file(bytes: &[u8]) -> WorkerError {
     let extra = message.get("extraInfo").or_else(|| value.get("extraInfo"));
     let field = |name: &str| {
         let place = |holder: Option<&Value>| holder.and_then(|holder| holder.get(name)).cloned();
-        place(extra).or_else(|| place(Some(message))).or_else(|| place(Some(&value)))
+        place(extra)
+            .or_else(|| place(Some(message)))
+            .or_else(|| place(Some(&value)))
     };
     let (exception, message) = split_exception(&text(inner));
     WorkerError {
@@ -103,7 +109,11 @@ pub fn copy_error_file(from: &Path, to: &Path, exit_code: i32) -> Result<(), Err
 }
 
 /// Writes an error file for a worker that left none.
-pub fn write_error_file(to: &Path, error: &WorkerError, exit_code: i32) -> Result<(), ErrorFileError> {
+pub fn write_error_file(
+    to: &Path,
+    error: &WorkerError,
+    exit_code: i32,
+) -> Result<(), ErrorFileError> {
     let message = match (error.exception.as_str(), error.message.as_str()) {
         ("", message) => message.to_owned(),
         (exception, "") => exception.to_owned(),
@@ -111,12 +121,16 @@ pub fn write_error_file(to: &Path, error: &WorkerError, exit_code: i32) -> Resul
     };
     let seconds = error.raised_ms.unwrap_or_default().div_euclid(1000);
     let extra = json!({ "py_callstack": error.traceback, "timestamp": seconds.to_string() });
-    let value = json!({ "message": { "message": message, "extraInfo": extra, "errorCode": exit_code } });
+    let value =
+        json!({ "message": { "message": message, "extraInfo": extra, "errorCode": exit_code } });
     replace(to, value.to_string().as_bytes())
 }
 
 fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ErrorFileError> {
-    let fail = |source| ErrorFileError::Read { path: path.to_owned(), source };
+    let fail = |source| ErrorFileError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -128,7 +142,10 @@ fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ErrorFileError> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), ErrorFileError> {
-    let fail = |source| ErrorFileError::Write { path: path.to_owned(), source };
+    let fail = |source| ErrorFileError::Write {
+        path: path.to_owned(),
+        source,
+    };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let fresh = path.with_file_name(name);
@@ -144,8 +161,14 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), ErrorFileError> {
 }
 
 fn not_understood(bytes: &[u8], note: &str) -> WorkerError {
-    let message = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]).trim().to_owned();
-    WorkerError { message, note: Some(note.to_owned()), ..WorkerError::default() }
+    let message = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])
+        .trim()
+        .to_owned();
+    WorkerError {
+        message,
+        note: Some(note.to_owned()),
+        ..WorkerError::default()
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -158,8 +181,13 @@ fn text(value: &Value) -> String {
 
 /// Seconds since 1970, as a number or in quotes.
 fn milliseconds(value: &Value) -> Option<i64> {
-    let seconds = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and nonsense is left out")]
+    let seconds = value
+        .as_f64()
+        .or_else(|| value.as_str()?.trim().parse().ok())?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast saturates, and nonsense is left out"
+    )]
     let milliseconds = (seconds * 1000.0).round() as i64;
     (milliseconds > 0 && milliseconds < i64::MAX).then_some(milliseconds)
 }
@@ -170,19 +198,33 @@ pub(crate) fn split_exception(text: &str) -> (String, String) {
     let (name, message) = text.split_once(':').unwrap_or((text, ""));
     let is_path = !name.is_empty() && name.split('.').all(is_identifier);
     let last = name.rsplit('.').next().unwrap_or(name);
-    let is_class = last.starts_with(|first: char| first.is_ascii_uppercase()) && !last.contains(' ');
-    let known = ["Error", "Exception", "Interrupt", "Exit", "Warning", "Group", "Timeout", "Iteration"];
-    let looks_like_one = known.iter().any(|end| last.ends_with(end)) || (name.contains('.') && is_class);
-    match is_path && is_class && looks_like_one {
-        true => (name.to_owned(), message.trim().to_owned()),
-        false => (String::new(), text.to_owned()),
+    let is_class =
+        last.starts_with(|first: char| first.is_ascii_uppercase()) && !last.contains(' ');
+    let known = [
+        "Error",
+        "Exception",
+        "Interrupt",
+        "Exit",
+        "Warning",
+        "Group",
+        "Timeout",
+        "Iteration",
+    ];
+    let looks_like_one =
+        known.iter().any(|end| last.ends_with(end)) || (name.contains('.') && is_class);
+    if is_path && is_class && looks_like_one {
+        (name.to_owned(), message.trim().to_owned())
+    } else {
+        (String::new(), text.to_owned())
     }
 }
 
 fn is_identifier(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with(|first: char| first.is_ascii_digit())
-        && part.chars().all(|character| character.is_alphanumeric() || character == '_')
+        && part
+            .chars()
+            .all(|character| character.is_alphanumeric() || character == '_')
 }
 
 #[cfg(test)]
@@ -195,14 +237,25 @@ mod tests {
     #[test]
     fn every_form_is_understood() {
         let full = parse_error_file(FULL.as_bytes());
-        assert_eq!((full.exception.as_str(), full.message.as_str()), ("ValueError", "bad batch"));
+        assert_eq!(
+            (full.exception.as_str(), full.message.as_str()),
+            ("ValueError", "bad batch")
+        );
         assert_eq!(full.raised_ms, Some(1_796_042_610_000));
         assert!(full.traceback.starts_with("Traceback"));
         let plain = parse_error_file(br#"{"message":"went wrong","timestamp":1796042610.25}"#);
-        assert_eq!((plain.exception.as_str(), plain.message.as_str()), ("", "went wrong"));
+        assert_eq!(
+            (plain.exception.as_str(), plain.message.as_str()),
+            ("", "went wrong")
+        );
         assert_eq!(plain.raised_ms, Some(1_796_042_610_250));
-        let coded = parse_error_file(br#"{"message":{"message":"torch.OutOfMemoryError: CUDA","errorCode":3}}"#);
-        assert_eq!((coded.exception.as_str(), coded.exit_code), ("torch.OutOfMemoryError", Some(3)));
+        let coded = parse_error_file(
+            br#"{"message":{"message":"torch.OutOfMemoryError: CUDA","errorCode":3}}"#,
+        );
+        assert_eq!(
+            (coded.exception.as_str(), coded.exit_code),
+            ("torch.OutOfMemoryError", Some(3))
+        );
     }
 
     #[test]
@@ -211,7 +264,10 @@ mod tests {
             let error = parse_error_file(garbage.as_bytes());
             assert!(error.note.is_some(), "{garbage}");
         }
-        assert_eq!(parse_error_file(br#"{"message":null,"timestamp":"soon"}"#).raised_ms, None);
+        assert_eq!(
+            parse_error_file(br#"{"message":null,"timestamp":"soon"}"#).raised_ms,
+            None
+        );
     }
 
     #[test]
@@ -221,13 +277,19 @@ mod tests {
         assert_eq!(read_error_file(&path).unwrap(), None);
         fs::write(&path, " \n").unwrap();
         assert_eq!(read_error_file(&path).unwrap(), None);
-        assert!(matches!(read_error_file(directory.path()), Err(ErrorFileError::Read { .. })));
+        assert!(matches!(
+            read_error_file(directory.path()),
+            Err(ErrorFileError::Read { .. })
+        ));
     }
 
     #[test]
     fn a_copy_keeps_everything_and_adds_the_exit_code() {
         let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("error.json"), directory.path().join("outer.json"));
+        let (from, to) = (
+            directory.path().join("error.json"),
+            directory.path().join("outer.json"),
+        );
         fs::write(&from, FULL).unwrap();
         copy_error_file(&from, &to, 17).unwrap();
         let value: Value = serde_json::from_slice(&fs::read(&to).unwrap()).unwrap();
@@ -239,17 +301,33 @@ mod tests {
         fs::write(&from, "not json").unwrap();
         copy_error_file(&from, &to, 2).unwrap();
         let wrapped = read_error_file(&to).unwrap().unwrap();
-        assert_eq!((wrapped.message.as_str(), wrapped.exit_code), ("not json", Some(2)));
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left beside the copy");
+        assert_eq!(
+            (wrapped.message.as_str(), wrapped.exit_code),
+            ("not json", Some(2))
+        );
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            2,
+            "nothing is left beside the copy"
+        );
     }
 
     #[test]
     fn what_is_written_reads_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("error.json");
-        let error = WorkerError { raised_ms: Some(12_000), ..parse_error_file(FULL.as_bytes()) };
+        let error = WorkerError {
+            raised_ms: Some(12_000),
+            ..parse_error_file(FULL.as_bytes())
+        };
         write_error_file(&path, &error, 9).unwrap();
         let read = read_error_file(&path).unwrap().unwrap();
-        assert_eq!(read, WorkerError { exit_code: Some(9), ..error });
+        assert_eq!(
+            read,
+            WorkerError {
+                exit_code: Some(9),
+                ..error
+            }
+        );
     }
 }

@@ -36,7 +36,10 @@ static MASKS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
 /// Takes out of `text` what differs between ranks, hosts and runs: addresses, numbers, temporary paths, ids.
 pub fn normalise(text: &str) -> String {
     let text = text.trim();
-    let end = text.char_indices().nth(MAX_INPUT).map_or(text.len(), |(end, _)| end);
+    let end = text
+        .char_indices()
+        .nth(MAX_INPUT)
+        .map_or(text.len(), |(end, _)| end);
     let mut text = Cow::Borrowed(&text[..end]);
     for (mask, replacement) in MASKS.iter() {
         if let Cow::Owned(masked) = mask.replace_all(&text, *replacement) {
@@ -60,7 +63,12 @@ pub fn exception_fingerprint(exception: &str, message: &str, frame: Option<&Fram
 /// The fingerprint of an exit without an exception: the code and the last message, or the signal. What a worker printed
 /// last before somebody killed it says nothing about the cause.
 pub fn exit_fingerprint(exit: Exit, last_message: Option<&str>) -> String {
-    match (exit, last_message.map(normalise).filter(|message| !message.is_empty())) {
+    match (
+        exit,
+        last_message
+            .map(normalise)
+            .filter(|message| !message.is_empty()),
+    ) {
         (Exit::Code(code), Some(message)) => format!("exit {code}: {message}"),
         (Exit::Code(code), None) => format!("exit {code}"),
         (Exit::Signal(signal), Some(message)) => format!("signal {signal}: {message}"),
@@ -78,11 +86,23 @@ mod tests {
         let pairs = [
             ("object at 0x7f3a12 died", "object at 0x55d0ffab died"),
             ("[rank3] failed at step 120", "[rank0] failed at step 7"),
-            ("connect to 10.0.0.12:29500 failed", "connect to 10.0.1.3:41233 failed"),
+            (
+                "connect to 10.0.0.12:29500 failed",
+                "connect to 10.0.1.3:41233 failed",
+            ),
             ("[fd00:1148:9000::3] closed", "[fe80::1] closed"),
-            ("no file /tmp/torchelastic_ab12/x.log", "no file /tmp/torchelastic_zz/y.log"),
-            ("2026-11-30 10:00:01,123 ERROR bad", "2025-01-02 23:59:59,999 ERROR bad"),
-            ("job 3f2504e0-4f89-11d3-9a0c-0305e82c3301", "job 7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+            (
+                "no file /tmp/torchelastic_ab12/x.log",
+                "no file /tmp/torchelastic_zz/y.log",
+            ),
+            (
+                "2026-11-30 10:00:01,123 ERROR bad",
+                "2025-01-02 23:59:59,999 ERROR bad",
+            ),
+            (
+                "job 3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+                "job 7c9e6679-7425-40de-944b-e07fc1f90ae7",
+            ),
             ("loss is 1.2e-05", "loss is 3"),
         ];
         for (one, other) in pairs {
@@ -93,9 +113,17 @@ mod tests {
     #[test]
     fn what_matters_is_kept() {
         assert_ne!(normalise("KeyError: 'loss'"), normalise("KeyError: 'lr'"));
-        assert_eq!(normalise("expected scalar type Half"), "expected scalar type Half");
-        let frame = |line| Frame { file: "/home/u/train.py".to_owned(), line, function: "main".to_owned() };
-        let print = |line| exception_fingerprint("ValueError", "bad batch 12\nmore", Some(&frame(line)));
+        assert_eq!(
+            normalise("expected scalar type Half"),
+            "expected scalar type Half"
+        );
+        let frame = |line| Frame {
+            file: "/home/u/train.py".to_owned(),
+            line,
+            function: "main".to_owned(),
+        };
+        let print =
+            |line| exception_fingerprint("ValueError", "bad batch 12\nmore", Some(&frame(line)));
         assert_eq!(print(12), "ValueError: bad batch <N> at train.py:12 main");
         assert_ne!(print(12), print(13));
     }

@@ -19,7 +19,8 @@ mod worker_exit;
 
 pub use early_death::{ExitWatch, Vitality};
 pub use error_file::{
-    ErrorFileError, WorkerError, copy_error_file, parse_error_file, read_error_file, write_error_file,
+    ErrorFileError, WorkerError, copy_error_file, parse_error_file, read_error_file,
+    write_error_file,
 };
 pub use fingerprint::{exception_fingerprint, exit_fingerprint, normalise};
 pub use python_traceback::{Frame, Traceback, last_traceback};

@@ -36,7 +36,8 @@ pub struct Frame {
     pub function: String,
 }
 
-static RANK_PREFIX: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\[(?:rank|default)\d+\]: ?").ok());
+static RANK_PREFIX: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^\[(?:rank|default)\d+\]: ?").ok());
 static FRAME: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$"#).ok());
 
@@ -44,15 +45,24 @@ impl Traceback {
     /// The innermost frame of the user's own code: not Python's, and not of an installed package. The innermost of all if
     /// there is none.
     pub fn innermost_user_frame(&self) -> Option<&Frame> {
-        self.frames.iter().rev().find(|frame| is_users(&frame.file)).or_else(|| self.frames.last())
+        self.frames
+            .iter()
+            .rev()
+            .find(|frame| is_users(&frame.file))
+            .or_else(|| self.frames.last())
     }
 }
 
 /// The last traceback in `lines` (oldest first). Of chained exceptions that is the one that ended the program. If only
 /// its end is among the lines, that is taken.
 pub fn last_traceback<S: AsRef<str>>(lines: &[S]) -> Option<Traceback> {
-    let lines: Vec<&str> = lines.iter().map(|line| without_prefix(line.as_ref())).collect();
-    let header = lines.iter().rposition(|line| line.trim() == "Traceback (most recent call last):");
+    let lines: Vec<&str> = lines
+        .iter()
+        .map(|line| without_prefix(line.as_ref()))
+        .collect();
+    let header = lines
+        .iter()
+        .rposition(|line| line.trim() == "Traceback (most recent call last):");
     let from_header = header.and_then(|header| parse(&lines[header..]));
     from_header.or_else(|| headless(&lines))
 }
@@ -64,14 +74,20 @@ pub(crate) fn parse_text(text: &str) -> Option<Traceback> {
 
 /// Lines from the header on.
 fn parse(lines: &[&str]) -> Option<Traceback> {
-    let end = lines.iter().skip(1).position(|line| is_exception_line(line))? + 1;
+    let end = lines
+        .iter()
+        .skip(1)
+        .position(|line| is_exception_line(line))?
+        + 1;
     Some(assemble(lines, end))
 }
 
 /// A syntax error in the program's main file has no header, and the header of a long traceback may have scrolled away.
 fn headless(lines: &[&str]) -> Option<Traceback> {
     let end = lines.iter().rposition(|line| {
-        is_exception_line(line) && !split_exception(line).0.is_empty() && !line.starts_with(char::is_whitespace)
+        is_exception_line(line)
+            && !split_exception(line).0.is_empty()
+            && !line.starts_with(char::is_whitespace)
     })?;
     let start = lines[..end]
         .iter()
@@ -86,7 +102,11 @@ fn assemble(lines: &[&str], end: usize) -> Traceback {
     let more = lines[end + 1..]
         .iter()
         .take(MAX_MESSAGE_LINES)
-        .take_while(|line| !line.trim().is_empty() && !line.contains("Traceback (most recent") && !is_log_line(line))
+        .take_while(|line| {
+            !line.trim().is_empty()
+                && !line.contains("Traceback (most recent")
+                && !is_log_line(line)
+        })
         .count();
     let whole = &lines[..=end + more];
     let (mut exception, mut message) = split_exception(lines[end]);
@@ -99,7 +119,12 @@ fn assemble(lines: &[&str], end: usize) -> Traceback {
         message.push('\n');
         message.push_str(line);
     }
-    Traceback { exception, message, frames: lines[..end].iter().filter_map(|line| frame(line)).collect(), text: cut(whole) }
+    Traceback {
+        exception,
+        message,
+        frames: lines[..end].iter().filter_map(|line| frame(line)).collect(),
+        text: cut(whole),
+    }
 }
 
 fn frame(line: &str) -> Option<Frame> {
@@ -107,28 +132,46 @@ fn frame(line: &str) -> Option<Frame> {
     Some(Frame {
         file: found.get(1)?.as_str().to_owned(),
         line: found.get(2)?.as_str().parse().ok()?,
-        function: found.get(3).map(|function| function.as_str().trim().to_owned()).unwrap_or_default(),
+        function: found
+            .get(3)
+            .map(|function| function.as_str().trim().to_owned())
+            .unwrap_or_default(),
     })
 }
 
 /// The first line after the frames that is not indented.
 fn is_exception_line(line: &str) -> bool {
     line.starts_with(|first: char| first.is_alphabetic() || first == '_')
-        && line.split(':').next().is_some_and(|name| !name.trim().contains(' '))
+        && line
+            .split(':')
+            .next()
+            .is_some_and(|name| !name.trim().contains(' '))
 }
 
 /// The next line of a log, and no more of the message.
 fn is_log_line(line: &str) -> bool {
-    line.starts_with('[') || line.starts_with("WARNING") || line.starts_with("INFO") || line.starts_with("ERROR")
+    line.starts_with('[')
+        || line.starts_with("WARNING")
+        || line.starts_with("INFO")
+        || line.starts_with("ERROR")
 }
 
 fn without_prefix(line: &str) -> &str {
     let prefix = RANK_PREFIX.as_ref().and_then(|prefix| prefix.find(line));
-    prefix.map_or(line, |prefix| &line[prefix.end()..]).trim_end()
+    prefix
+        .map_or(line, |prefix| &line[prefix.end()..])
+        .trim_end()
 }
 
 fn is_users(file: &str) -> bool {
-    let foreign = ["/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python", "<frozen ", "<string>"];
+    let foreign = [
+        "/site-packages/",
+        "/dist-packages/",
+        "/lib/python",
+        "/lib64/python",
+        "<frozen ",
+        "<string>",
+    ];
     !foreign.iter().any(|part| file.contains(part))
 }
 
@@ -138,7 +181,12 @@ fn cut(lines: &[&str]) -> String {
     }
     let half = MAX_LINES / 2;
     let (start, end) = (&lines[..half], &lines[lines.len() - half..]);
-    format!("{}\n  ... {} lines left out ...\n{}", start.join("\n"), lines.len() - 2 * half, end.join("\n"))
+    format!(
+        "{}\n  ... {} lines left out ...\n{}",
+        start.join("\n"),
+        lines.len() - 2 * half,
+        end.join("\n")
+    )
 }
 
 #[cfg(test)]
@@ -171,7 +219,10 @@ mod tests {
             "and more\n",
         ))
         .unwrap();
-        assert_eq!((found.exception.as_str(), found.message.as_str()), ("ValueError", "bad\nand more"));
+        assert_eq!(
+            (found.exception.as_str(), found.message.as_str()),
+            ("ValueError", "bad\nand more")
+        );
         assert_eq!(found.frames.len(), 3);
         let frame = found.innermost_user_frame().unwrap();
         assert_eq!((frame.line, frame.function.as_str()), (12, "main"));
@@ -188,15 +239,29 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(found.exception, "torch.OutOfMemoryError");
-        assert_eq!(found.message, "CUDA out of memory. Tried to allocate 2.00 GiB");
+        assert_eq!(
+            found.message,
+            "CUDA out of memory. Tried to allocate 2.00 GiB"
+        );
     }
 
     #[test]
     fn an_error_without_a_header_is_found() {
-        let found = find("  File \"train.py\", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax\n").unwrap();
-        assert_eq!((found.exception.as_str(), found.frames[0].line), ("SyntaxError", 3));
-        let scrolled = find("    main()\n  File \"t.py\", line 12, in main\n    boom()\nRuntimeError: boom\n").unwrap();
-        assert_eq!((scrolled.exception.as_str(), scrolled.frames.len()), ("RuntimeError", 1));
+        let found = find(
+            "  File \"train.py\", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (found.exception.as_str(), found.frames[0].line),
+            ("SyntaxError", 3)
+        );
+        let scrolled =
+            find("    main()\n  File \"t.py\", line 12, in main\n    boom()\nRuntimeError: boom\n")
+                .unwrap();
+        assert_eq!(
+            (scrolled.exception.as_str(), scrolled.frames.len()),
+            ("RuntimeError", 1)
+        );
     }
 
     #[test]
@@ -212,6 +277,9 @@ mod tests {
         let found = find("Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nKeyboardInterrupt\n").unwrap();
         assert_eq!(found.exception, "KeyboardInterrupt");
         let own = find("Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nStopTraining: enough\n").unwrap();
-        assert_eq!((own.exception.as_str(), own.message.as_str()), ("StopTraining", "enough"));
+        assert_eq!(
+            (own.exception.as_str(), own.message.as_str()),
+            ("StopTraining", "enough")
+        );
     }
 }

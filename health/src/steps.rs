@@ -35,7 +35,10 @@ impl StepTracker {
     /// With the user's `own` expression, which alone counts then: the group named `step`, or else the first group, or
     /// else the whole match must be a number.
     pub fn new(own: Option<Regex>) -> Self {
-        Self { own, ..Self::default() }
+        Self {
+            own,
+            ..Self::default()
+        }
     }
 
     /// The step that `line` (without its line end) speaks of, if it speaks of one. Looks at its first 4 KiB.
@@ -72,6 +75,9 @@ impl StepTracker {
 
 fn own_step(own: &Regex, line: &[u8]) -> Option<u64> {
     let found = own.captures(line)?;
-    let text = found.name("step").or_else(|| found.get(1)).or_else(|| found.get(0))?;
+    let text = found
+        .name("step")
+        .or_else(|| found.get(1))
+        .or_else(|| found.get(0))?;
     patterns::parse(text.as_bytes())
 }

@@ -52,7 +52,10 @@ pub struct WorkerExit<'a> {
 pub fn diagnose(worker: &WorkerExit<'_>) -> Finding {
     let exit = effective(worker.exit);
     let start = worker.stderr.len().saturating_sub(MAX_LINES);
-    let lines: Vec<&str> = worker.stderr[start..].iter().map(|line| start_of(line, MAX_LINE_BYTES)).collect();
+    let lines: Vec<&str> = worker.stderr[start..]
+        .iter()
+        .map(|line| start_of(line, MAX_LINE_BYTES))
+        .collect();
     let traceback = traceback(worker, &lines);
     let judgement = judge(exit, &lines, traceback.as_ref());
     let (exit_code, signal) = match worker.exit {
@@ -64,7 +67,10 @@ pub fn diagnose(worker: &WorkerExit<'_>) -> Finding {
         class: judgement.class.into(),
         role: judgement.role.into(),
         repeatability: judgement.repeatability.into(),
-        wall_ms: worker.error.and_then(|error| error.raised_ms).unwrap_or_default(),
+        wall_ms: worker
+            .error
+            .and_then(|error| error.raised_ms)
+            .unwrap_or_default(),
         exit_code,
         signal,
         fingerprint: fingerprint(exit, &lines, traceback.as_ref(), &judgement),
@@ -96,19 +102,22 @@ fn effective(exit: Exit) -> Exit {
 
 /// The traceback of the error file, or else the last one on standard error.
 fn traceback(worker: &WorkerExit<'_>, lines: &[&str]) -> Option<Traceback> {
-    let from_file = worker.error.filter(|error| error.note.is_none()).map(|error| {
-        let mut found = parse_text(&error.traceback).unwrap_or_default();
-        if !error.exception.is_empty() {
-            found.exception.clone_from(&error.exception);
-            found.message.clone_from(&error.message);
-        } else if found.exception.is_empty() {
-            found.message.clone_from(&error.message);
-        }
-        if found.text.is_empty() {
-            found.text.clone_from(&error.traceback);
-        }
-        found
-    });
+    let from_file = worker
+        .error
+        .filter(|error| error.note.is_none())
+        .map(|error| {
+            let mut found = parse_text(&error.traceback).unwrap_or_default();
+            if !error.exception.is_empty() {
+                found.exception.clone_from(&error.exception);
+                found.message.clone_from(&error.message);
+            } else if found.exception.is_empty() {
+                found.message.clone_from(&error.message);
+            }
+            if found.text.is_empty() {
+                found.text.clone_from(&error.traceback);
+            }
+            found
+        });
     from_file.or_else(|| match effective(worker.exit) {
         // An old traceback on standard error did not kill it.
         Exit::Signal(9) => None,
@@ -118,12 +127,16 @@ fn traceback(worker: &WorkerExit<'_>, lines: &[&str]) -> Option<Traceback> {
 
 fn judge(exit: Exit, lines: &[&str], traceback: Option<&Traceback>) -> Judgement {
     let thrown = traceback.map(thrown_text);
-    let by_exception = thrown.as_deref().and_then(|text| rules::first_match(text, Strength::Any).map(|rule| (rule, text)));
+    let by_exception = thrown
+        .as_deref()
+        .and_then(|text| rules::first_match(text, Strength::Any).map(|rule| (rule, text)));
     let strong = || newest_match(lines, Strength::Strong);
     let any = || newest_match(lines, Strength::Any);
     let told = match (by_exception, exit) {
         // Many a wrapper's error hides the reason, which was printed before.
-        (Some((rule, text)), _) if rule.role == FaultRole::Consequence => strong().or(Some((rule, text))),
+        (Some((rule, text)), _) if rule.role == FaultRole::Consequence => {
+            strong().or(Some((rule, text)))
+        }
         (Some(found), _) => Some(found),
         (None, Exit::Signal(9 | 15 | 1 | 2)) => strong(),
         (None, _) if traceback.is_some() => strong(),
@@ -139,20 +152,42 @@ fn judge(exit: Exit, lines: &[&str], traceback: Option<&Traceback>) -> Judgement
         };
     }
     let (class, repeatability, words) = match exit {
-        Exit::Code(126) => (FaultClass::Program, Repeatability::Certain, Some("the program cannot be executed")),
-        Exit::Code(127) => (FaultClass::Program, Repeatability::Certain, Some("the program was not found")),
+        Exit::Code(126) => (
+            FaultClass::Program,
+            Repeatability::Certain,
+            Some("the program cannot be executed"),
+        ),
+        Exit::Code(127) => (
+            FaultClass::Program,
+            Repeatability::Certain,
+            Some("the program was not found"),
+        ),
         Exit::Code(_) => (FaultClass::Program, Repeatability::MayDiffer, None),
-        Exit::Signal(9) => (FaultClass::Killed, Repeatability::MayDiffer, Some("somebody killed it, or the kernel did for lack of memory")),
-        Exit::Signal(1 | 2 | 15) => (FaultClass::Killed, Repeatability::MayDiffer, Some("somebody asked it to end")),
+        Exit::Signal(9) => (
+            FaultClass::Killed,
+            Repeatability::MayDiffer,
+            Some("somebody killed it, or the kernel did for lack of memory"),
+        ),
+        Exit::Signal(1 | 2 | 15) => (
+            FaultClass::Killed,
+            Repeatability::MayDiffer,
+            Some("somebody asked it to end"),
+        ),
         Exit::Signal(_) => (FaultClass::Program, Repeatability::MayDiffer, None),
     };
-    Judgement { class, role: FaultRole::Cause, repeatability, words, line: None }
+    Judgement {
+        class,
+        role: FaultRole::Cause,
+        repeatability,
+        words,
+        line: None,
+    }
 }
 
 /// The rule for the newest line that one applies to.
 fn newest_match<'a>(lines: &[&'a str], strength: Strength) -> Option<(&'static Rule, &'a str)> {
-    let recent = lines.iter().rev().take(EVIDENCE_LINES * 2);
-    recent.filter_map(|line| rules::first_match(line, strength).map(|rule| (rule, *line))).next()
+    let mut recent = lines.iter().rev().take(EVIDENCE_LINES * 2);
+    recent.find_map(|line| rules::first_match(line, strength).map(|rule| (rule, *line)))
 }
 
 fn thrown_text(traceback: &Traceback) -> String {
@@ -162,9 +197,18 @@ fn thrown_text(traceback: &Traceback) -> String {
     }
 }
 
-fn fingerprint(exit: Exit, lines: &[&str], traceback: Option<&Traceback>, judgement: &Judgement) -> String {
+fn fingerprint(
+    exit: Exit,
+    lines: &[&str],
+    traceback: Option<&Traceback>,
+    judgement: &Judgement,
+) -> String {
     if let Some(found) = traceback {
-        return exception_fingerprint(&found.exception, &found.message, found.innermost_user_frame());
+        return exception_fingerprint(
+            &found.exception,
+            &found.message,
+            found.innermost_user_frame(),
+        );
     }
     let last = match (exit, judgement.line.as_deref()) {
         (_, Some(line)) => Some(line),
@@ -176,22 +220,44 @@ fn fingerprint(exit: Exit, lines: &[&str], traceback: Option<&Traceback>, judgem
 
 /// The last line on standard error that says anything.
 fn last_message<'a>(lines: &[&'a str]) -> Option<&'a str> {
-    lines.iter().rev().map(|line| line.trim()).find(|line| line.chars().any(char::is_alphabetic))
+    lines
+        .iter()
+        .rev()
+        .map(|line| line.trim())
+        .find(|line| line.chars().any(char::is_alphabetic))
 }
 
-fn summary(exit: Exit, lines: &[&str], traceback: Option<&Traceback>, judgement: &Judgement) -> String {
+fn summary(
+    exit: Exit,
+    lines: &[&str],
+    traceback: Option<&Traceback>,
+    judgement: &Judgement,
+) -> String {
     let how = match exit {
         Exit::Code(code) => format!("exited with code {code}"),
         Exit::Signal(signal) => format!("was killed by {}", signal_name(signal)),
     };
-    let place = traceback.and_then(Traceback::innermost_user_frame).map(|frame| {
-        let function = if frame.function.is_empty() { String::new() } else { format!(" in {}", frame.function) };
-        format!(" ({}:{}{function})", frame.file, frame.line)
-    });
-    let thrown = traceback.map(|found| first_line(&thrown_text(found))).filter(|thrown| !thrown.is_empty());
+    let place = traceback
+        .and_then(Traceback::innermost_user_frame)
+        .map(|frame| {
+            let function = if frame.function.is_empty() {
+                String::new()
+            } else {
+                format!(" in {}", frame.function)
+            };
+            format!(" ({}:{}{function})", frame.file, frame.line)
+        });
+    let thrown = traceback
+        .map(|found| first_line(&thrown_text(found)))
+        .filter(|thrown| !thrown.is_empty());
     let what = thrown.map(|thrown| format!("{thrown}{}", place.unwrap_or_default()));
-    let line = judgement.line.as_deref().map(|line| first_line(line.trim()));
-    let last = matches!(exit, Exit::Code(_)).then(|| last_message(lines).map(first_line)).flatten();
+    let line = judgement
+        .line
+        .as_deref()
+        .map(|line| first_line(line.trim()));
+    let last = matches!(exit, Exit::Code(_))
+        .then(|| last_message(lines).map(first_line))
+        .flatten();
     match (what, judgement.words, line.or(last)) {
         (Some(what), _, _) => format!("{how}: {what}"),
         (None, Some(words), Some(line)) => format!("{how}: {words}: {line}"),
@@ -245,12 +311,41 @@ fn bounded(text: &str) -> String {
 /// `SIGKILL`, or `signal 40` for one without a name.
 pub fn signal_name(signal: i32) -> String {
     const NAMES: [&str; 31] = [
-        "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1",
-        "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP",
-        "SIGTTIN", "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR",
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
         "SIGSYS",
     ];
-    let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
+    let index = usize::try_from(signal)
+        .ok()
+        .and_then(|signal| signal.checked_sub(1));
     match index.and_then(|index| NAMES.get(index)) {
         Some(name) => (*name).to_owned(),
         None => format!("signal {signal}"),

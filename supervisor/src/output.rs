@@ -41,12 +41,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-pub(crate) use self::console::ConsoleTargets;
-pub(crate) use self::layout::{attempt_dir, error_file, stream_log, worker_dir};
 use self::console::Console;
+pub(crate) use self::console::ConsoleTargets;
 use self::dropped::{Ledger, in_bytes};
 use self::filtered::Filtered;
 use self::layout::Destination;
+pub(crate) use self::layout::{attempt_dir, error_file, stream_log, worker_dir};
 use self::peek::Peeker;
 use self::prefix::Prefixes;
 use self::pump::{Pump, PumpParts};
@@ -231,14 +231,23 @@ impl Outputs {
         let destination = Destination::of(&self.settings, stream);
         let tail = Arc::new(Mutex::new(Tail::default()));
         let (finished_sender, finished) = watch::channel(false);
-        let log = destination.file.then(|| stream_log(&self.settings.log.run_dir, stream));
+        let log = destination
+            .file
+            .then(|| stream_log(&self.settings.log.run_dir, stream));
         let unwritten = Arc::new(AtomicU64::new(0));
         let pump = Pump::new(PumpParts {
             stream,
             pipes,
             log: log.clone(),
-            console: destination.console.map(|style| self.console.line(stream, style, self.prefixes.of(stream))),
-            filtered: self.filtered.open(&self.settings.log.run_dir, stream, self.prefixes.of(stream), &self.ledger)?,
+            console: destination
+                .console
+                .map(|style| self.console.line(stream, style, self.prefixes.of(stream))),
+            filtered: self.filtered.open(
+                &self.settings.log.run_dir,
+                stream,
+                self.prefixes.of(stream),
+                &self.ledger,
+            )?,
             progress_regex: self.settings.progress_regex.clone(),
             peeker: Arc::clone(&self.peeker),
             ledger: Arc::clone(&self.ledger),
@@ -250,7 +259,13 @@ impl Outputs {
             pump.run().await;
             finished_sender.send_replace(true);
         });
-        let attached = Attached { tail, finished, log, unwritten, task: task.abort_handle() };
+        let attached = Attached {
+            tail,
+            finished,
+            log,
+            unwritten,
+            task: task.abort_handle(),
+        };
         if let Some(old) = self.streams.insert(stream, attached) {
             old.task.abort();
         }
@@ -262,10 +277,15 @@ impl Outputs {
     /// A process that a worker left behind may hold a pipe open for ever: that is what the deadline is for.
     pub(crate) async fn drained(&self, generation: u64, deadline: Instant) -> Drained {
         let mut unfinished = Vec::new();
-        for (stream, attached) in self.streams.iter().filter(|(stream, _)| stream.generation == generation) {
+        for (stream, attached) in self
+            .streams
+            .iter()
+            .filter(|(stream, _)| stream.generation == generation)
+        {
             let mut finished = attached.finished.clone();
             // A closed channel means that the task panicked: the stream is not finished, and never will be.
-            let waited = tokio::time::timeout_at(deadline, finished.wait_for(|finished| *finished)).await;
+            let waited =
+                tokio::time::timeout_at(deadline, finished.wait_for(|finished| *finished)).await;
             if !matches!(waited, Ok(Ok(_))) {
                 unfinished.push(*stream);
             }
@@ -295,7 +315,11 @@ impl Outputs {
         for attached in self.streams.values() {
             let bytes = attached.unwritten.load(Ordering::Relaxed);
             if let Some(path) = attached.log.as_ref().filter(|_| bytes > 0) {
-                words.push(format!("{} not yet written to {}", in_bytes(bytes), path.display()));
+                words.push(format!(
+                    "{} not yet written to {}",
+                    in_bytes(bytes),
+                    path.display()
+                ));
             }
         }
         words

@@ -108,7 +108,11 @@ pub(crate) fn failure(failure: &Failure, colour: bool) -> String {
 /// Renders the summary of a job that ended well: one line, and one for each loss of output.
 pub(crate) fn success(success: &Success, colour: bool) -> String {
     let paint = Paint { colour };
-    let mut parts = vec![format!("{} in {}", paint.green("finished"), duration(success.duration))];
+    let mut parts = vec![format!(
+        "{} in {}",
+        paint.green("finished"),
+        duration(success.duration)
+    )];
     if let Some(step) = success.step {
         parts.push(format!("last step {step}"));
     }
@@ -130,26 +134,48 @@ pub(crate) fn success(success: &Success, colour: bool) -> String {
 
 /// One worker's paragraph, without the last line end.
 fn worker(index: usize, finding: &Finding, failure: &Failure, is_cause: bool) -> String {
-    let local_rank = finding.local_rank.map_or("?".to_owned(), |rank| rank.to_string());
+    let local_rank = finding
+        .local_rank
+        .map_or("?".to_owned(), |rank| rank.to_string());
     let rank = finding.rank.map_or("?".to_owned(), |rank| rank.to_string());
     let exit_code = finding.exit_code.or(finding.signal.map(|signal| -signal));
-    let error_file = if finding.error_file.is_empty() { "<N/A>" } else { &finding.error_file };
+    let error_file = if finding.error_file.is_empty() {
+        "<N/A>"
+    } else {
+        &finding.error_file
+    };
     let mut fields = vec![
         ("time", moment(finding.wall_ms, &failure.zone)),
         ("host", finding.node.clone()),
         ("rank", format!("{rank} (local_rank: {local_rank})")),
-        ("exitcode", format!("{} (pid: {})", exit_code.map_or("<N/A>".to_owned(), |code| code.to_string()), finding.pid)),
+        (
+            "exitcode",
+            format!(
+                "{} (pid: {})",
+                exit_code.map_or("<N/A>".to_owned(), |code| code.to_string()),
+                finding.pid
+            ),
+        ),
         ("error_file", error_file.to_owned()),
     ];
     if let Some(step) = finding.step {
         fields.push(("step", step.to_string()));
     }
     let kind = match (is_cause, finding.role()) {
-        (true, FaultRole::Consequence) => "may itself be the consequence of a failure that nobody saw",
+        (true, FaultRole::Consequence) => {
+            "may itself be the consequence of a failure that nobody saw"
+        }
         (false, FaultRole::Consequence) => "a consequence of the root cause",
         _ => "",
     };
-    fields.push(("what", if kind.is_empty() { finding.summary.clone() } else { format!("{} ({kind})", finding.summary) }));
+    fields.push((
+        "what",
+        if kind.is_empty() {
+            finding.summary.clone()
+        } else {
+            format!("{} ({kind})", finding.summary)
+        },
+    ));
     fields.push(("traceback", traceback(finding)));
     let mut text = format!("[{index}]:");
     for (name, value) in fields {
@@ -160,11 +186,19 @@ fn worker(index: usize, finding: &Finding, failure: &Failure, is_cause: bool) ->
 
 /// Of a worker that died without a word, torchrun says at least this.
 fn traceback(finding: &Finding) -> String {
-    if let Some(trace) = finding.evidence.first().filter(|trace| trace.contains("File \"")) {
+    if let Some(trace) = finding
+        .evidence
+        .first()
+        .filter(|trace| trace.contains("File \""))
+    {
         return trace.clone();
     }
     let heard = match finding.signal {
-        Some(signal) => format!("Signal {signal} ({}) received by PID {}", signal_name(signal), finding.pid),
+        Some(signal) => format!(
+            "Signal {signal} ({}) received by PID {}",
+            signal_name(signal),
+            finding.pid
+        ),
         None => "no Python traceback was found".to_owned(),
     };
     match finding.evidence.last() {
@@ -177,7 +211,11 @@ fn traceback(finding: &Finding) -> String {
 fn indented(value: &str) -> String {
     let lines: Vec<&str> = value.trim_end().lines().collect();
     let cut = lines.len().saturating_sub(MAX_TRACEBACK_LINES);
-    let mut shown: Vec<String> = lines.iter().take(lines.len().min(3)).map(|line| clean(line)).collect();
+    let mut shown: Vec<String> = lines
+        .iter()
+        .take(lines.len().min(3))
+        .map(|line| clean(line))
+        .collect();
     if cut > 0 {
         shown.push(format!("... {cut} lines left out ..."));
     }
@@ -187,14 +225,23 @@ fn indented(value: &str) -> String {
 
 /// A worker's words cannot move the cursor or change colours here.
 fn clean(line: &str) -> String {
-    line.chars().map(|character| if character.is_control() && character != '\t' { ' ' } else { character }).collect()
+    line.chars()
+        .map(|character| {
+            if character.is_control() && character != '\t' {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect()
 }
 
 fn moment(wall_ms: i64, zone: &TimeZone) -> String {
     match Timestamp::from_millisecond(wall_ms) {
-        Ok(timestamp) if wall_ms > 0 => {
-            timestamp.to_zoned_datetime(zone.clone()).strftime("%Y-%m-%d_%H:%M:%S").to_string()
-        }
+        Ok(timestamp) if wall_ms > 0 => timestamp
+            .to_zoned_datetime(zone.clone())
+            .strftime("%Y-%m-%d_%H:%M:%S")
+            .to_string(),
         _ => "<N/A>".to_owned(),
     }
 }
@@ -221,7 +268,10 @@ fn hints(failure: &Failure) -> Vec<String> {
         }
         let worker_dir = cause.local_rank.map(|local_rank| {
             let attempt = failure.generation.saturating_sub(1);
-            failure.log_dir.join(format!("attempt_{attempt}")).join(local_rank.to_string())
+            failure
+                .log_dir
+                .join(format!("attempt_{attempt}"))
+                .join(local_rank.to_string())
         });
         if let Some(worker_dir) = worker_dir.filter(|_| failure.has_logs) {
             hints.push(format!("Log of the root cause: {}", worker_dir.display()));
@@ -230,7 +280,10 @@ fn hints(failure: &Failure) -> Vec<String> {
     if failure.has_logs {
         hints.push(format!("All logs: {}", failure.log_dir.display()));
     } else {
-        hints.push("The workers' output went to the console only: `--tee 3` keeps it in files too".to_owned());
+        hints.push(
+            "The workers' output went to the console only: `--tee 3` keeps it in files too"
+                .to_owned(),
+        );
     }
     hints
 }
@@ -241,7 +294,12 @@ fn duration(duration: Duration) -> String {
     match seconds {
         0..60 => format!("{:.1}s", duration.as_secs_f64()),
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h{:02}m{:02}s", seconds / 3600, seconds / 60 % 60, seconds % 60),
+        _ => format!(
+            "{}h{:02}m{:02}s",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60
+        ),
     }
 }
 
@@ -263,6 +321,10 @@ impl Paint {
     }
 
     fn wrap(&self, code: &str, text: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }

@@ -192,10 +192,9 @@ impl Job {
         if !asked.status.success() {
             return None;
         }
-        Some(
-            serde_json::from_slice(&asked.stdout)
-                .unwrap_or_else(|error| panic!("{error} in the status: {asked}")),
-        )
+        let reply: Value = serde_json::from_slice(&asked.stdout)
+            .unwrap_or_else(|error| panic!("{error} in the status: {asked}"));
+        Some(reply["jobs"][0].clone())
     }
 
     /// Runs a command of `steadfast` in the job's surroundings, though without its name, to its end.

@@ -29,6 +29,8 @@ pub(crate) struct Limits {
     pub(crate) min_nodes: u64,
     pub(crate) max_nodes: u64,
     pub(crate) max_restarts: u64,
+    /// Exits are understood only after they were reported, maybe after the verdict: it may then blame a victim.
+    pub(crate) late_evidence: bool,
 }
 
 /// Watches one simulated job.
@@ -145,6 +147,10 @@ impl Checker {
 
     pub(crate) fn unkillable(&mut self) {
         self.unkillable_seen = true;
+    }
+
+    pub(crate) fn agent_died(&mut self) {
+        self.budget.agent_died();
     }
 
     pub(crate) fn step(&mut self, generation: u64, step: u64) {
@@ -329,10 +335,10 @@ impl Checker {
         self.violation("result", message)
     }
 
-    /// The rank that is blamed was hit, unless a node took the evidence with it.
+    /// The rank that is blamed was hit, unless a node took the evidence with it or it came too late.
     fn blames_the_right_rank(&self, value: &Value, generation: u64, plan: &PlanSeen) -> Checked {
         let root = &value["root_cause"];
-        let evidence_lost = plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
+        let evidence_lost = self.limits.late_evidence || plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
         let hit = self.causes.get(&generation);
         let Some(rank) = root["rank"].as_u64().filter(|_| !evidence_lost) else {
             return Ok(());

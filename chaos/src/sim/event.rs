@@ -62,6 +62,8 @@ pub(crate) enum Event {
     /// A worker process ends.
     Death(usize, u64, WorkerExit, FaultRole),
     Reaped(usize, u64, WorkerExit, u64, FaultRole),
+    /// Somebody has found out more about an exit.
+    Understood(usize, MemberEvent),
     /// The grace of a stop is over.
     GraceOver(usize, u64),
     /// The keeper gives up on workers that survived SIGKILL.

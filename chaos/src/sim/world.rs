@@ -72,6 +72,7 @@ impl World {
             min_nodes: schedule.shape.min_nodes.into(),
             max_nodes: schedule.shape.max_nodes.into(),
             max_restarts: schedule.shape.max_restarts.into(),
+            late_evidence: schedule.pace.late_findings,
         };
         Self {
             plant,
@@ -161,6 +162,10 @@ impl World {
             Event::ToAgent(node, life, event) => self.to_agent(node, life, event),
             Event::Death(node, serial, exit, role) => self.death(node, serial, exit, role),
             Event::Reaped(node, serial, exit, died, role) => self.reaped(node, serial, exit, died, role),
+            Event::Understood(node, event) => {
+                self.say(node, event);
+                Ok(())
+            }
             Event::GraceOver(node, generation) => self.grace_over(node, generation),
             Event::GivesUp(node, generation) => self.gives_up(node, generation),
             Event::Step(generation) => self.step(generation),

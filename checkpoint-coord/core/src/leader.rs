@@ -5,10 +5,12 @@
 //! on it. So it does not matter which leader acts, how often it is rebuilt, or how late it hears of something.
 
 mod decide;
+mod ending;
 mod event;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -49,11 +49,14 @@ async fn a_file_is_a_medium() {
     assert_eq!(store.range("a").await.unwrap().0[0].value, "1");
 }
 
+/// Offsets and bytes.
+type Writes = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
 /// Records every write, so that a death between any two bytes can be played.
 #[derive(Debug, Clone, Default)]
 struct Recorder {
     medium: MemoryMedium,
-    writes: Arc<Mutex<Vec<(u64, Vec<u8>)>>>,
+    writes: Writes,
 }
 
 impl Medium for Recorder {
@@ -71,6 +74,16 @@ impl Medium for Recorder {
     }
 }
 
+fn compact(store: &EmbeddedStore) {
+    let mut inner = store.lock();
+    let snapshot = Snapshot {
+        state: inner.state.clone(),
+        leases: BTreeMap::new(),
+        next_lease: 1,
+    };
+    inner.journal.compact(&snapshot).unwrap();
+}
+
 #[tokio::test]
 async fn death_at_any_byte_loses_nothing_that_was_acknowledged() {
     let recorder = Recorder::default();
@@ -83,14 +96,7 @@ async fn death_at_any_byte_loses_nothing_that_was_acknowledged() {
     }
     // Twice, so that both the place behind the log and the place before it are used.
     for number in 4..6 {
-        let mut inner = store.lock();
-        let snapshot = Snapshot {
-            state: inner.state.clone(),
-            leases: BTreeMap::new(),
-            next_lease: 1,
-        };
-        inner.journal.compact(&snapshot).unwrap();
-        drop(inner);
+        compact(&store);
         store
             .transact(put("key", &number.to_string()))
             .await

@@ -14,7 +14,8 @@ use steadfast_core::{
 
 use crate::{Store, StoreError, Watch};
 
-type Call<T> = Option<Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>>;
+type InFlight<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+type Call<T> = Option<InFlight<T>>;
 type Listing = (Vec<KeyValue>, Revision, Watch);
 
 /// A store call that is over.
@@ -54,11 +55,11 @@ impl<S: Store> Calls<S> {
     }
 
     pub(super) fn write_for_member(&mut self, transaction: Transaction) {
-        self.member_write = self.transact(transaction);
+        self.member_write = Some(self.transact(transaction));
     }
 
     pub(super) fn write_for_leader(&mut self, transaction: Transaction) {
-        self.leader_write = self.transact(transaction);
+        self.leader_write = Some(self.transact(transaction));
     }
 
     /// Nobody waits for the answer any more; the guards decide whether the write still takes effect.
@@ -78,26 +79,26 @@ impl<S: Store> Calls<S> {
             incarnation: own.incarnation,
             extra: BTreeMap::new(),
         };
-        self.election = self.transact(Transaction {
+        self.election = Some(self.transact(Transaction {
             when: vec![Condition::absent(own.keys.leader())],
             then: vec![Operation::Put {
                 key: own.keys.leader(),
                 value: record.to_json(),
                 lease: Some(lease),
             }],
-        });
+        }));
     }
 
     /// Removes the leader's key as it was at `revision`, so that writes of that epoch can no longer take effect.
     pub(super) fn retire(&mut self, own: &MemberSettings, revision: Revision) {
         let key = own.keys.leader();
-        self.retirement = self.transact(Transaction {
+        self.retirement = Some(self.transact(Transaction {
             when: vec![Condition::ModRevision {
                 key: key.clone(),
                 revision,
             }],
             then: vec![Operation::Delete { key }],
-        });
+        }));
     }
 
     pub(super) fn renew(&mut self, lease: LeaseId, ttl: Duration) {
@@ -136,9 +137,9 @@ impl<S: Store> Calls<S> {
         .await
     }
 
-    fn transact(&self, transaction: Transaction) -> Call<Outcome> {
+    fn transact(&self, transaction: Transaction) -> InFlight<Outcome> {
         let store = self.store.clone();
-        Some(Box::pin(async move { store.transact(transaction).await }))
+        Box::pin(async move { store.transact(transaction).await })
     }
 }
 

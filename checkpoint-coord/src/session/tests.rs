@@ -136,7 +136,7 @@ impl Host {
 
     fn exit_all(&mut self, exit: WorkerExit) -> Vec<MemberEvent> {
         (0..SLOTS)
-            .flat_map(|local| self.exit(LocalRank(local), exit))
+            .filter_map(|local| self.exit(LocalRank(local), exit))
             .collect()
     }
 
@@ -177,6 +177,10 @@ struct Life {
 impl Life {
     fn begin(medium: &MemoryMedium, max_restarts: u32) -> Self {
         let store = EmbeddedStore::open(medium.clone()).unwrap();
+        Self::with(store, settings(max_restarts))
+    }
+
+    fn with(store: EmbeddedStore, settings: SessionSettings) -> Self {
         let (events, event_receiver) = mpsc::channel(64);
         let (effect_sender, effects) = mpsc::unbounded_channel();
         let (status_sender, status) = watch::channel(StatusView::default());
@@ -190,7 +194,7 @@ impl Life {
             let elapsed = started.elapsed().as_nanos();
             Instant::from_nanos(1_000_000_000 + u64::try_from(elapsed).unwrap())
         };
-        let task = tokio::spawn(run_session(store, settings(max_restarts), clock, ports));
+        let task = tokio::spawn(run_session(store, settings, clock, ports));
         Self {
             task,
             events,
@@ -286,6 +290,52 @@ async fn a_fault_a_restart_and_success() {
     assert_eq!(host.starts, [Generation(1), Generation(2)]);
     assert_ne!(host.masters[0], host.masters[1]);
     assert_eq!(ledger(&medium).await.restarts_charged, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_one_node_nothing_ever_waits_for_a_timer() {
+    let medium = MemoryMedium::default();
+    let mut host = Host::new(&[Script::Fail(5), Script::Fail(6), Script::Finish]);
+    // A paused clock moves only when everything waits for it.
+    let began = tokio::time::Instant::now();
+    let result = run_job(&mut host, &medium, &[]).await;
+    assert_eq!(result.restarts, 2);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn two_nodes_restart_together_and_both_learn_the_result() {
+    let store = EmbeddedStore::open(MemoryMedium::default()).unwrap();
+    let scripts = [
+        [Script::Fail(5), Script::Finish],
+        [Script::Wait, Script::Finish],
+    ];
+    let nodes = ["a", "b"].into_iter().zip(scripts).map(|(name, scripts)| {
+        let mut settings = settings(3);
+        settings.member.node = NodeName::from(name);
+        settings.member.spec = JobSpec::new(2, 2, 3, "digest".to_owned());
+        let mut life = Life::with(store.clone(), settings);
+        let mut host = Host::new(&scripts);
+        tokio::spawn(async move {
+            life.tell(host.resume()).await;
+            loop {
+                let effect = life.effects.recv().await.unwrap();
+                if let HostEffect::Finish(result) = effect {
+                    return (result, host.starts);
+                }
+                life.tell(host.carry_out(effect)).await;
+            }
+        })
+    });
+    let nodes: Vec<_> = nodes.collect();
+    for node in nodes {
+        let (result, starts) = node.await.unwrap();
+        assert_eq!(
+            (result.outcome, result.restarts),
+            (JobOutcome::Succeeded, 1)
+        );
+        assert_eq!(starts, [1, 2].map(Generation));
+    }
 }
 
 #[tokio::test]

@@ -27,18 +27,25 @@ static TQDM: LazyLock<Regex> = LazyLock::new(|| {
 
 /// What may stand before tqdm's count: nothing but the bar itself, or a word for training.
 static TQDM_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r"^(?:\[?rank\s?\d+\]?:?)?\s*(?:(?:train|training|epoch|step|steps|iter|iteration)[^%|]*)?(?:\d{1,3}%)?\s*(?:\|[^|]*\|)?\s*$")
+    compile(
+        r"^(?:\[?rank\s?\d+\]?:?)?\s*(?:(?:train|training|epoch|step|steps|iter|iteration)[^%|]*)?(?:\d{1,3}%)?\s*(?:\|[^|]*\|)?\s*$",
+    )
 });
 
 /// A count in brackets.
-static BRACKETS: LazyLock<Regex> =
-    LazyLock::new(|| compile(r"\[\s*(?P<step>\d{1,15})\s*/\s*(?P<total>\d{1,15})\s*(?:\(\s*\d{1,3}(?:\.\d+)?%\s*\))?\s*\]"));
+static BRACKETS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"\[\s*(?P<step>\d{1,15})\s*/\s*(?P<total>\d{1,15})\s*(?:\(\s*\d{1,3}(?:\.\d+)?%\s*\))?\s*\]",
+    )
+});
 
 /// The count is of epochs.
 static OF_EPOCHS: LazyLock<Regex> = LazyLock::new(|| compile(r"epochs?\s*[:=]?\s*$"));
 
 /// What makes a count in brackets one of training steps.
-static TRAINING: LazyLock<Regex> = LazyLock::new(|| compile(r"loss[_a-z]*['\x22]?\s*[:=]?\s*(?:[\d.-]|nan|inf)|[\d?]\s*(?:it/s|s/it)"));
+static TRAINING: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"loss[_a-z]*['\x22]?\s*[:=]?\s*(?:[\d.-]|nan|inf)|[\d?]\s*(?:it/s|s/it)")
+});
 
 /// Keras, new and old.
 static KERAS: LazyLock<Regex> = LazyLock::new(|| {
@@ -49,13 +56,20 @@ static KERAS: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The bar in `line`, if there is one that counts training steps.
 pub(super) fn find(line: &[u8]) -> Option<Bar> {
-    keras(line).or_else(|| tqdm(line)).or_else(|| brackets(line))
+    keras(line)
+        .or_else(|| tqdm(line))
+        .or_else(|| brackets(line))
 }
 
 fn keras(line: &[u8]) -> Option<Bar> {
     let found = KERAS.captures(line)?;
     let (step, total) = (number(&found, "step")?, number(&found, "total")?);
-    (step <= total).then_some(Bar { step, total, epoch: None, is_keras: true })
+    (step <= total).then_some(Bar {
+        step,
+        total,
+        epoch: None,
+        is_keras: true,
+    })
 }
 
 fn tqdm(line: &[u8]) -> Option<Bar> {
@@ -65,8 +79,15 @@ fn tqdm(line: &[u8]) -> Option<Bar> {
     if step > total || !TQDM_BEFORE.is_match(before) {
         return None;
     }
-    let epoch = EPOCH_BEFORE.captures(before).and_then(|epoch| number(&epoch, "epoch"));
-    Some(Bar { step, total, epoch, is_keras: false })
+    let epoch = EPOCH_BEFORE
+        .captures(before)
+        .and_then(|epoch| number(&epoch, "epoch"));
+    Some(Bar {
+        step,
+        total,
+        epoch,
+        is_keras: false,
+    })
 }
 
 fn brackets(line: &[u8]) -> Option<Bar> {
@@ -81,7 +102,14 @@ fn brackets(line: &[u8]) -> Option<Bar> {
         if step > total || !counts_steps {
             return None;
         }
-        let epoch = EPOCH_BEFORE.captures(&line[..whole.start()]).and_then(|epoch| number(&epoch, "epoch"));
-        Some(Bar { step, total, epoch, is_keras: false })
+        let epoch = EPOCH_BEFORE
+            .captures(&line[..whole.start()])
+            .and_then(|epoch| number(&epoch, "epoch"));
+        Some(Bar {
+            step,
+            total,
+            epoch,
+            is_keras: false,
+        })
     })
 }

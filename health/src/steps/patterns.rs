@@ -14,8 +14,9 @@ pub(super) static EPOCH_ALONE: LazyLock<Regex> =
     LazyLock::new(|| compile(r"^\s*epoch:?\s+(?P<epoch>\d{1,9})(?:\s*/\s*\d{1,9})?\s*:?\s*$"));
 
 /// The epoch that a line speaks of before it comes to the step.
-pub(super) static EPOCH_BEFORE: LazyLock<Regex> =
-    LazyLock::new(|| compile(r"epoch(?:\(train\))?\s*[:=]?\s*\[?\s*(?P<epoch>\d{1,9})(?:[^\d.]|$)"));
+pub(super) static EPOCH_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"epoch(?:\(train\))?\s*[:=]?\s*\[?\s*(?P<epoch>\d{1,9})(?:[^\d.]|$)")
+});
 
 /// Words before a number which say that it is no step that was reached in training.
 pub(super) static NOT_REACHED: LazyLock<Regex> = LazyLock::new(|| {
@@ -32,9 +33,16 @@ pub(super) static METRIC: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Compiles one of the expressions above: bytes, not characters, and letters in either case.
-#[expect(clippy::expect_used, reason = "the expressions are constants, and a test compiles each")]
+#[expect(
+    clippy::expect_used,
+    reason = "the expressions are constants, and a test compiles each"
+)]
 pub(super) fn compile(pattern: &str) -> Regex {
-    RegexBuilder::new(pattern).unicode(false).case_insensitive(true).build().expect("the pattern is valid")
+    RegexBuilder::new(pattern)
+        .unicode(false)
+        .case_insensitive(true)
+        .build()
+        .expect("the pattern is valid")
 }
 
 /// The number in the group `name`.
@@ -49,7 +57,9 @@ pub(super) fn parse(text: &[u8]) -> Option<u64> {
     for &byte in text {
         match byte {
             b'0'..=b'9' => {
-                number = number.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+                number = number
+                    .checked_mul(10)?
+                    .checked_add(u64::from(byte - b'0'))?;
                 digits += 1;
             }
             b',' | b'_' if digits > 0 => {}

@@ -15,7 +15,8 @@ static STEP: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// What may follow the number directly: nothing that makes it a fraction, a date, a size or a name.
-static AFTER: LazyLock<Regex> = LazyLock::new(|| compile(r"^(?:[\s,;:|\])}'\x22\x1b]|\.(?:\s|$)|$)"));
+static AFTER: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"^(?:[\s,;:|\])}'\x22\x1b]|\.(?:\s|$)|$)"));
 
 /// Of how many, and whatever else is no word.
 static NO_WORDS: LazyLock<Regex> = LazyLock::new(|| compile(r"^[^\w]*(?:of\s+\d+[^\w]*)?$"));
@@ -27,7 +28,9 @@ static SENTENCE: LazyLock<Regex> = LazyLock::new(|| compile(r"^\s*(?:of\b|[:)\].
 pub(super) fn step(line: &[u8]) -> Option<u64> {
     let mut first = None;
     for found in STEP.captures_iter(line) {
-        let Some(step) = judge(line, &found) else { continue };
+        let Some(step) = judge(line, &found) else {
+            continue;
+        };
         if is_global(&found) {
             return Some(step);
         }
@@ -37,7 +40,9 @@ pub(super) fn step(line: &[u8]) -> Option<u64> {
 }
 
 fn is_global(found: &Captures<'_>) -> bool {
-    found.name("word").is_some_and(|word| word.as_bytes().to_ascii_lowercase().starts_with(b"global"))
+    found
+        .name("word")
+        .is_some_and(|word| word.as_bytes().to_ascii_lowercase().starts_with(b"global"))
 }
 
 fn judge(line: &[u8], found: &Captures<'_>) -> Option<u64> {
@@ -58,11 +63,16 @@ fn judge(line: &[u8], found: &Captures<'_>) -> Option<u64> {
     if !plausible {
         return None;
     }
-    let bracketed = found.name("bracket").or(found.name("bracket_alone")).is_some();
+    let bracketed = found
+        .name("bracket")
+        .or(found.name("bracket_alone"))
+        .is_some();
     match total.filter(|_| bracketed) {
         // "Epoch [1/5], Step [12/100]" counts anew in each epoch.
         Some(total) => match EPOCH_BEFORE.captures(&line[..word.start()]) {
-            Some(epoch) => number(&epoch, "epoch")?.checked_mul(total)?.checked_add(step),
+            Some(epoch) => number(&epoch, "epoch")?
+                .checked_mul(total)?
+                .checked_add(step),
             None => Some(step),
         },
         None => Some(step),

@@ -3,10 +3,18 @@ use super::*;
 
 fn look(exit: Exit, stderr: &[&str]) -> Finding {
     let stderr: Vec<String> = stderr.iter().map(|line| (*line).to_owned()).collect();
-    diagnose(&WorkerExit { exit, error: None, error_file: "", stderr: &stderr, pid: 42 })
+    diagnose(&WorkerExit {
+        exit,
+        error: None,
+        error_file: "",
+        stderr: &stderr,
+        pid: 42,
+    })
 }
 
-fn verdict(finding: &Finding) -> (FaultClass, FaultRole, Repeatability) {
+type Verdict = (FaultClass, FaultRole, Repeatability);
+
+fn verdict(finding: &Finding) -> Verdict {
     (finding.class(), finding.role(), finding.repeatability())
 }
 
@@ -17,48 +25,169 @@ fn well_known_ends_are_told_apart() {
     use Repeatability::{Certain, MayDiffer};
     let header = "Traceback (most recent call last):";
     let frame = "  File \"train.py\", line 3, in main";
-    let table: &[(Exit, &[&str], (FaultClass, FaultRole, Repeatability))] = &[
-        (Exit::Code(1), &[header, frame, "ValueError: bad batch"], (Program, Cause, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "ModuleNotFoundError: No module named 'x'"], (Program, Cause, Certain)),
-        (Exit::Code(1), &[frame, "    f(", "SyntaxError: '(' was never closed"], (Program, Cause, Certain)),
-        (Exit::Code(1), &["python: No module named train"], (Program, Cause, Certain)),
-        (Exit::Code(2), &["python3: can't open file '/a/b.py': [Errno 2] No such file"], (Program, Cause, Certain)),
-        (Exit::Code(2), &["usage: train.py [-h]", "train.py: error: unrecognized arguments: --x"], (Program, Cause, Certain)),
-        (Exit::Code(127), &["sh: 1: nope: not found"], (Program, Cause, Certain)),
+    let table: &[(Exit, &[&str], Verdict)] = &[
+        (
+            Exit::Code(1),
+            &[header, frame, "ValueError: bad batch"],
+            (Program, Cause, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[header, frame, "ModuleNotFoundError: No module named 'x'"],
+            (Program, Cause, Certain),
+        ),
+        (
+            Exit::Code(1),
+            &[frame, "    f(", "SyntaxError: '(' was never closed"],
+            (Program, Cause, Certain),
+        ),
+        (
+            Exit::Code(1),
+            &["python: No module named train"],
+            (Program, Cause, Certain),
+        ),
+        (
+            Exit::Code(2),
+            &["python3: can't open file '/a/b.py': [Errno 2] No such file"],
+            (Program, Cause, Certain),
+        ),
+        (
+            Exit::Code(2),
+            &[
+                "usage: train.py [-h]",
+                "train.py: error: unrecognized arguments: --x",
+            ],
+            (Program, Cause, Certain),
+        ),
+        (
+            Exit::Code(127),
+            &["sh: 1: nope: not found"],
+            (Program, Cause, Certain),
+        ),
         (Exit::Code(126), &[], (Program, Cause, Certain)),
         (Exit::Code(3), &["gave up"], (Program, Cause, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"], (GpuMemory, Cause, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "MemoryError"], (HostMemory, Cause, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "OSError: [Errno 28] No space left on device"], (Storage, Cause, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "ConnectionResetError: [Errno 104] Connection reset by peer"], (Network, Consequence, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "RuntimeError: [../gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:100"], (Network, Consequence, MayDiffer)),
-        (Exit::Code(1), &[header, frame, "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclRemoteError: A call failed"], (Network, Consequence, MayDiffer)),
-        (Exit::Code(1), &["NCCL WARN Cuda failure 'out of memory'", header, frame, "torch.distributed.DistBackendError: NCCL error in: x"], (GpuMemory, Cause, MayDiffer)),
-        (Exit::Signal(6), &["[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"], (Hang, Consequence, MayDiffer)),
-        (Exit::Signal(6), &["watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered"], (GpuHardware, Cause, MayDiffer)),
-        (Exit::Signal(9), &["step 3", "Connection reset by peer"], (Killed, Cause, MayDiffer)),
-        (Exit::Signal(9), &["slurmstepd: error: Detected 1 oom_kill event in StepId=1.0"], (HostMemory, Cause, MayDiffer)),
+        (
+            Exit::Code(1),
+            &[
+                header,
+                frame,
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            ],
+            (GpuMemory, Cause, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[header, frame, "MemoryError"],
+            (HostMemory, Cause, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[header, frame, "OSError: [Errno 28] No space left on device"],
+            (Storage, Cause, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[
+                header,
+                frame,
+                "ConnectionResetError: [Errno 104] Connection reset by peer",
+            ],
+            (Network, Consequence, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[
+                header,
+                frame,
+                "RuntimeError: [../gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:100",
+            ],
+            (Network, Consequence, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[
+                header,
+                frame,
+                "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclRemoteError: A call failed",
+            ],
+            (Network, Consequence, MayDiffer),
+        ),
+        (
+            Exit::Code(1),
+            &[
+                "NCCL WARN Cuda failure 'out of memory'",
+                header,
+                frame,
+                "torch.distributed.DistBackendError: NCCL error in: x",
+            ],
+            (GpuMemory, Cause, MayDiffer),
+        ),
+        (
+            Exit::Signal(6),
+            &["[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"],
+            (Hang, Consequence, MayDiffer),
+        ),
+        (
+            Exit::Signal(6),
+            &[
+                "watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered",
+            ],
+            (GpuHardware, Cause, MayDiffer),
+        ),
+        (
+            Exit::Signal(9),
+            &["step 3", "Connection reset by peer"],
+            (Killed, Cause, MayDiffer),
+        ),
+        (
+            Exit::Signal(9),
+            &["slurmstepd: error: Detected 1 oom_kill event in StepId=1.0"],
+            (HostMemory, Cause, MayDiffer),
+        ),
         (Exit::Code(137), &["step 3"], (Killed, Cause, MayDiffer)),
         (Exit::Signal(15), &[], (Killed, Cause, MayDiffer)),
         (Exit::Signal(11), &["step 3"], (Program, Cause, MayDiffer)),
         (Exit::Signal(7), &[], (Program, Cause, MayDiffer)),
     ];
     for (exit, stderr, expected) in table {
-        assert_eq!(verdict(&look(*exit, stderr)), *expected, "{exit:?} {stderr:?}");
+        assert_eq!(
+            verdict(&look(*exit, stderr)),
+            *expected,
+            "{exit:?} {stderr:?}"
+        );
     }
 }
 
 #[test]
 fn the_summary_says_what_happened_and_where() {
-    let stderr = ["Traceback (most recent call last):", "  File \"/u/train.py\", line 3, in main", "ValueError: bad batch 7"];
+    let stderr = [
+        "Traceback (most recent call last):",
+        "  File \"/u/train.py\", line 3, in main",
+        "ValueError: bad batch 7",
+    ];
     let finding = look(Exit::Code(1), &stderr);
-    assert_eq!(finding.summary, "exited with code 1: ValueError: bad batch 7 (/u/train.py:3 in main)");
-    assert_eq!(finding.fingerprint, "ValueError: bad batch <N> at train.py:3 main");
-    assert_eq!((finding.exit_code, finding.signal, finding.pid), (Some(1), None, 42));
+    assert_eq!(
+        finding.summary,
+        "exited with code 1: ValueError: bad batch 7 (/u/train.py:3 in main)"
+    );
+    assert_eq!(
+        finding.fingerprint,
+        "ValueError: bad batch <N> at train.py:3 main"
+    );
+    assert_eq!(
+        (finding.exit_code, finding.signal, finding.pid),
+        (Some(1), None, 42)
+    );
     let killed = look(Exit::Signal(9), &["step 3 loss 0.5"]);
     assert_eq!(killed.fingerprint, "signal 9");
-    assert_eq!(killed.summary, "was killed by SIGKILL: somebody killed it, or the kernel did for lack of memory");
-    assert_eq!(look(Exit::Code(3), &["gave up at step 12", ""]).fingerprint, "exit 3: gave up at step <N>");
+    assert_eq!(
+        killed.summary,
+        "was killed by SIGKILL: somebody killed it, or the kernel did for lack of memory"
+    );
+    assert_eq!(
+        look(Exit::Code(3), &["gave up at step 12", ""]).fingerprint,
+        "exit 3: gave up at step <N>"
+    );
     assert_eq!(look(Exit::Code(3), &[]).summary, "exited with code 3");
 }
 
@@ -68,7 +197,12 @@ fn the_error_file_goes_before_standard_error() {
         br#"{"message":{"message":"ValueError: bad batch","extraInfo":{"timestamp":"1796042610","py_callstack":
         "Traceback (most recent call last):\n  File \"t.py\", line 9, in step\n    x\nValueError: bad batch\n"}}}"#,
     );
-    let stderr = ["Traceback (most recent call last):", "  File \"x.py\", line 1, in y", "ImportError: no"].map(str::to_owned);
+    let stderr = [
+        "Traceback (most recent call last):",
+        "  File \"x.py\", line 1, in y",
+        "ImportError: no",
+    ]
+    .map(str::to_owned);
     let finding = diagnose(&WorkerExit {
         exit: Exit::Code(1),
         error: Some(&error),
@@ -78,24 +212,49 @@ fn the_error_file_goes_before_standard_error() {
     });
     assert_eq!(finding.repeatability(), Repeatability::MayDiffer);
     assert_eq!(finding.fingerprint, "ValueError: bad batch at t.py:9 step");
-    assert_eq!((finding.wall_ms, finding.error_file.as_str()), (1_796_042_610_000, "/logs/error.json"));
+    assert_eq!(
+        (finding.wall_ms, finding.error_file.as_str()),
+        (1_796_042_610_000, "/logs/error.json")
+    );
     assert!(finding.evidence[0].contains("line 9"));
 }
 
 #[test]
 fn a_garbled_error_file_is_told_and_standard_error_counts() {
     let error = crate::parse_error_file(b"{\"mess");
-    let stderr = ["Traceback (most recent call last):", "  File \"x.py\", line 1, in y", "KeyError: 'a'"].map(str::to_owned);
-    let worker = WorkerExit { exit: Exit::Code(1), error: Some(&error), error_file: "e", stderr: &stderr, pid: 1 };
+    let stderr = [
+        "Traceback (most recent call last):",
+        "  File \"x.py\", line 1, in y",
+        "KeyError: 'a'",
+    ]
+    .map(str::to_owned);
+    let worker = WorkerExit {
+        exit: Exit::Code(1),
+        error: Some(&error),
+        error_file: "e",
+        stderr: &stderr,
+        pid: 1,
+    };
     let finding = diagnose(&worker);
     assert!(finding.fingerprint.starts_with("KeyError"));
-    assert!(finding.evidence.iter().any(|piece| piece.contains("not valid JSON")));
+    assert!(
+        finding
+            .evidence
+            .iter()
+            .any(|piece| piece.contains("not valid JSON"))
+    );
 }
 
 #[test]
 fn evidence_is_bounded() {
     let stderr = vec!["\u{e9}".repeat(100_000); 200];
-    let worker = WorkerExit { exit: Exit::Code(1), error: None, error_file: "", stderr: &stderr, pid: 1 };
+    let worker = WorkerExit {
+        exit: Exit::Code(1),
+        error: None,
+        error_file: "",
+        stderr: &stderr,
+        pid: 1,
+    };
     let finding = diagnose(&worker);
     assert!(finding.evidence.iter().map(String::len).sum::<usize>() <= 3 * EVIDENCE_BYTES);
     assert!(finding.summary.len() < 1000);

@@ -220,3 +220,6 @@ pub(super) async fn make_directories(
         Ok(Err(_)) | Err(_) => Err(format!("the log directory {shown} does not answer")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
     ));
     if let Some(fault) = &status.last_fault {
         lines.push(format!(
-            "  last fault  generation {}: {}",
+            "  fault     generation {}: {}",
             fault.generation, fault.summary
         ));
     }
@@ -134,6 +134,17 @@ mod tests {
             ],
             ..StatusReply::default()
         };
-        insta::assert_snapshot!(status_text(&status), @"");
+        insta::assert_snapshot!(status_text(&status), @r"
+        toy on n1: running (generation 2, 2 workers, up 1m15s)
+          why       all 2 workers have been started
+          progress  step 120; 1 of 3 restarts used
+          fault     generation 1: rank 1 was killed by signal 9 (SIGKILL)
+          logs      /logs
+          journal   /logs/journal.jsonl
+          keeper    pid 10; agent pid 11, replaced 2 times
+          rank  local  pid      state
+          0     0      20       running
+          1     1      21       exited (code 0)
+        ");
     }
 }

@@ -53,15 +53,27 @@ pub(super) struct Console {
 
 impl Console {
     /// Starts the threads: one if both streams lead to the same place, so that lines do not mix there either.
-    pub(super) fn start(targets: ConsoleTargets, ledger: &Arc<Ledger>) -> Result<Self, OutputError> {
+    pub(super) fn start(
+        targets: ConsoleTargets,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Self, OutputError> {
         let same = match (fstat(&targets.stdout), fstat(&targets.stderr)) {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
             _ => false,
         };
-        let stderr = Arc::new(Sink::start("standard error", targets.stderr, Arc::clone(ledger))?);
-        let stdout = match same {
-            true => Arc::clone(&stderr),
-            false => Arc::new(Sink::start("standard output", targets.stdout, Arc::clone(ledger))?),
+        let stderr = Arc::new(Sink::start(
+            "standard error",
+            targets.stderr,
+            Arc::clone(ledger),
+        )?);
+        let stdout = if same {
+            Arc::clone(&stderr)
+        } else {
+            Arc::new(Sink::start(
+                "standard output",
+                targets.stdout,
+                Arc::clone(ledger),
+            )?)
         };
         Ok(Self { stdout, stderr })
     }

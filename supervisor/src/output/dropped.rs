@@ -51,9 +51,9 @@ pub(super) fn in_bytes(bytes: u64) -> String {
     let size = bytes as f64;
     match bytes {
         1 => "1 byte".to_owned(),
-        0..1024 => format!("{bytes} bytes"),
-        0..0x10_0000 => format!("{:.1} KiB", size / 1024.0),
-        0..0x4000_0000 => format!("{:.1} MiB", size / 1_048_576.0),
+        0 | 2..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.1} KiB", size / 1024.0),
+        0x10_0000..0x4000_0000 => format!("{:.1} MiB", size / 1_048_576.0),
         _ => format!("{:.1} GiB", size / 1_073_741_824.0),
     }
 }

@@ -66,23 +66,30 @@ impl Filtered {
             return Ok(None);
         }
         let path = attempt_dir(run_dir, stream.restart_count).join(name);
-        let file = match self.files.get(&path).and_then(Weak::upgrade) {
-            Some(file) => file,
-            None => {
-                let file = Arc::new(LineFile::start(path.clone(), Arc::clone(ledger))?);
-                self.files.retain(|_, file| file.strong_count() > 0);
-                self.files.insert(path, Arc::downgrade(&file));
-                file
-            }
+        let file = if let Some(file) = self.files.get(&path).and_then(Weak::upgrade) {
+            file
+        } else {
+            let file = Arc::new(LineFile::start(path.clone(), Arc::clone(ledger))?);
+            self.files.retain(|_, file| file.strong_count() > 0);
+            self.files.insert(path, Arc::downgrade(&file));
+            file
         };
-        Ok(Some(FilteredLines { filters: Arc::clone(filters), prefix, file }))
+        Ok(Some(FilteredLines {
+            filters: Arc::clone(filters),
+            prefix,
+            file,
+        }))
     }
 }
 
 impl FilteredLines {
     /// Copies `line` if a filter is found in it.
     pub(super) fn offer(&self, line: &[u8]) {
-        if self.filters.iter().any(|filter| memchr::memmem::find(line, filter.as_bytes()).is_some()) {
+        if self
+            .filters
+            .iter()
+            .any(|filter| memchr::memmem::find(line, filter.as_bytes()).is_some())
+        {
             let mut whole = Vec::with_capacity(self.prefix.len() + line.len() + 1);
             whole.extend_from_slice(self.prefix.as_bytes());
             whole.extend_from_slice(line);
@@ -100,15 +107,26 @@ impl LineFile {
             .name("filtered-log".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || serve(&target, &incoming, &losses))
-            .map_err(|source| OutputError::Thread { what: path.display().to_string(), source })?;
-        Ok(Self { path, lines, ledger })
+            .map_err(|source| OutputError::Thread {
+                what: path.display().to_string(),
+                source,
+            })?;
+        Ok(Self {
+            path,
+            lines,
+            ledger,
+        })
     }
 
     fn write(&self, line: Vec<u8>) {
         if let Err(error) = self.lines.try_send(line) {
             use std::sync::mpsc::TrySendError::{Disconnected, Full};
             let (Full(line) | Disconnected(line)) = error;
-            self.ledger.add(&format!("from {} (it was too slow)", self.path.display()), line.len() as u64, 1);
+            self.ledger.add(
+                &format!("from {} (it was too slow)", self.path.display()),
+                line.len() as u64,
+                1,
+            );
         }
     }
 }
@@ -127,7 +145,11 @@ fn serve(path: &Path, lines: &Receiver<Vec<u8>>, ledger: &Ledger) {
         })();
         if let Err(error) = written {
             file = None;
-            ledger.add(&format!("from {} ({error})", path.display()), line.len() as u64, 1);
+            ledger.add(
+                &format!("from {} ({error})", path.display()),
+                line.len() as u64,
+                1,
+            );
         }
     }
 }

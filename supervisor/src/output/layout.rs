@@ -23,7 +23,8 @@ pub(crate) fn error_file(run_dir: &Path, restart_count: u32, local_rank: u32) ->
 
 /// The log file of one stream, if it gets one.
 pub(crate) fn stream_log(run_dir: &Path, stream: Stream) -> PathBuf {
-    worker_dir(run_dir, stream.restart_count, stream.local_rank).join(format!("{}.log", stream.kind.name()))
+    worker_dir(run_dir, stream.restart_count, stream.local_rank)
+        .join(format!("{}.log", stream.kind.name()))
 }
 
 /// How a stream appears on the console.
@@ -56,7 +57,10 @@ impl Destination {
         };
         let teed = chosen(log.tee.get(stream.local_rank));
         let redirected = chosen(log.redirects.get(stream.local_rank));
-        let wanted = log.local_ranks_filter.as_ref().is_none_or(|ranks| ranks.contains(&stream.local_rank));
+        let wanted = log
+            .local_ranks_filter
+            .as_ref()
+            .is_none_or(|ranks| ranks.contains(&stream.local_rank));
         let alone = settings.workers <= 1;
         let style = match (settings.mode, teed) {
             (Mode::Torchrun, true) => ConsoleStyle::Prefixed,
@@ -65,6 +69,9 @@ impl Destination {
             _ => ConsoleStyle::Plain,
         };
         let visible = log.console && wanted && (teed || !redirected);
-        Self { file: teed || redirected, console: visible.then_some(style) }
+        Self {
+            file: teed || redirected,
+            console: visible.then_some(style),
+        }
     }
 }

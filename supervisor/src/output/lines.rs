@@ -26,7 +26,9 @@ impl Assembler {
     pub(super) fn push(&mut self, bytes: &[u8], mut piece: impl FnMut(&[u8], End)) {
         let mut rest = bytes;
         if !self.held.is_empty() {
-            let Some(taken) = self.complete_held(rest, &mut piece) else { return };
+            let Some(taken) = self.complete_held(rest, &mut piece) else {
+                return;
+            };
             rest = &rest[taken..];
         }
         while let Some((length, end, skip)) = first_end(rest) {
@@ -57,11 +59,6 @@ impl Assembler {
         self.held.len()
     }
 
-    /// Forgets what is held.
-    pub(super) fn clear(&mut self) {
-        self.held.clear();
-    }
-
     /// Adds to what is held as much of `rest` as completes it. Returns how much that was, or `None` if nothing did and
     /// all of it is held now.
     fn complete_held(&mut self, rest: &[u8], piece: &mut impl FnMut(&[u8], End)) -> Option<usize> {
@@ -78,29 +75,25 @@ impl Assembler {
             self.held.clear();
             return Some(usize::from(is_line_end));
         }
-        match first_end(rest) {
-            Some((length, end, skip)) => {
-                self.held.extend_from_slice(&rest[..length]);
-                emit(&self.held, end, piece);
-                self.held.clear();
-                Some(length + skip)
+        if let Some((length, end, skip)) = first_end(rest) {
+            self.held.extend_from_slice(&rest[..length]);
+            emit(&self.held, end, piece);
+            self.held.clear();
+            return Some(length + skip);
+        }
+        self.held.extend_from_slice(rest);
+        if self.held.len() > PIECE_BYTES {
+            let returned = self.held.last() == Some(&b'\r');
+            let text = &self.held[..self.held.len() - usize::from(returned)];
+            for part in text.chunks(PIECE_BYTES) {
+                piece(part, End::Open);
             }
-            None => {
-                self.held.extend_from_slice(rest);
-                if self.held.len() > PIECE_BYTES {
-                    let returned = self.held.last() == Some(&b'\r');
-                    let text = if returned { &self.held[..self.held.len() - 1] } else { &self.held[..] };
-                    for part in text.chunks(PIECE_BYTES) {
-                        piece(part, End::Open);
-                    }
-                    self.held.clear();
-                    if returned {
-                        self.held.push(b'\r');
-                    }
-                }
-                None
+            self.held.clear();
+            if returned {
+                self.held.push(b'\r');
             }
         }
+        None
     }
 }
 

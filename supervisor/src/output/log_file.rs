@@ -49,14 +49,27 @@ impl LogFile {
         let (requests, incoming) = blocking::channel();
         let (outgoing, replies) = mpsc::unbounded_channel();
         let progress = Arc::new(AtomicU64::new(0));
-        let writer =
-            Writer { path: path.clone(), spool, progress: Arc::clone(&progress), file: None, by_copy: None };
+        let writer = Writer {
+            path: path.clone(),
+            spool,
+            progress: Arc::clone(&progress),
+            file: None,
+            by_copy: None,
+        };
         std::thread::Builder::new()
             .name("log-file".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || writer.serve(&incoming, &outgoing))
-            .map_err(|source| OutputError::Thread { what: path.display().to_string(), source })?;
-        Ok(Self { path, requests, replies, progress })
+            .map_err(|source| OutputError::Thread {
+                what: path.display().to_string(),
+                source,
+            })?;
+        Ok(Self {
+            path,
+            requests,
+            replies,
+            progress,
+        })
     }
 
     /// The file.
@@ -120,7 +133,9 @@ impl Writer {
         };
         let mut result = Ok(());
         while *unwritten > 0 && result.is_ok() {
-            let length = usize::try_from(*unwritten).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let length = usize::try_from(*unwritten)
+                .unwrap_or(CHUNK_BYTES)
+                .min(CHUNK_BYTES);
             match self.write_some(&mut file, length) {
                 Ok(0) => *unwritten = 0,
                 Ok(written) => {
@@ -153,7 +168,11 @@ impl Writer {
 impl Copying {
     fn new() -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { read, write, null: OpenOptions::new().write(true).open("/dev/null")? })
+        Ok(Self {
+            read,
+            write,
+            null: OpenOptions::new().write(true).open("/dev/null")?,
+        })
     }
 
     /// Writes first and takes from the spool after: a process killed in between writes twice rather than never.
@@ -174,7 +193,11 @@ fn open(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
     match file.seek(SeekFrom::End(0)) {
         // A pipe or a device has no end to go to.
         Err(error) if error.raw_os_error() == Some(Errno::SPIPE.raw_os_error()) => {}

@@ -37,7 +37,12 @@ impl Peeker {
         // A smaller pipe does as well, with more calls.
         let _refused = fcntl_setpipe_size(&write, LOOK_BYTES);
         let null = OpenOptions::new().write(true).open("/dev/null")?;
-        Ok(Self { read, write, null, buffer: Vec::new() })
+        Ok(Self {
+            read,
+            write,
+            null,
+            buffer: Vec::new(),
+        })
     }
 
     /// Copies what waits in `pipe` and leaves it there; the first `skip` bytes are known already.
@@ -52,7 +57,8 @@ impl Peeker {
             }
         };
         if self.buffer.len() < copied {
-            self.buffer.resize(copied.next_power_of_two().max(16 * 1024), 0);
+            self.buffer
+                .resize(copied.next_power_of_two().max(16 * 1024), 0);
         }
         read_exactly(&self.read, &mut self.buffer[..copied])?;
         match self.buffer.get(skip..copied) {

@@ -19,7 +19,12 @@ impl Prefixes {
             Mode::Torchrun => "[${role_name}${local_rank}]:",
         };
         Self {
-            template: settings.log.prefix_template.as_deref().unwrap_or(by_default).to_owned(),
+            template: settings
+                .log
+                .prefix_template
+                .as_deref()
+                .unwrap_or(by_default)
+                .to_owned(),
             role: settings.role.clone(),
             hostname: settings.hostname.clone(),
         }
@@ -45,8 +50,12 @@ impl Prefixes {
                 continue;
             }
             let found = values.iter().find_map(|(name, value)| {
-                let braced = rest.strip_prefix('{').and_then(|rest| rest.strip_prefix(name)?.strip_prefix('}'));
-                let bare = rest.strip_prefix(name).filter(|after| !after.starts_with(is_name_character));
+                let braced = rest
+                    .strip_prefix('{')
+                    .and_then(|rest| rest.strip_prefix(name)?.strip_prefix('}'));
+                let bare = rest
+                    .strip_prefix(name)
+                    .filter(|after| !after.starts_with(is_name_character));
                 braced.or(bare).map(|after| (value, after))
             });
             match found {

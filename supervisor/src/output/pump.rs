@@ -31,6 +31,10 @@ const QUIET: Duration = Duration::from_millis(100);
 const WORKER_BYTES: usize = 256 * 1024;
 /// How much of a line is looked at for step numbers.
 const LOOK_BYTES: usize = 4096;
+/// How often a pipe that something was left in is looked at.
+const RECHECK: Duration = Duration::from_millis(100);
+/// The same while the log file takes nothing and the pipe is all the room there is.
+const RECHECK_IN_TROUBLE: Duration = Duration::from_millis(20);
 /// Two pages, which a pipe may leave unused.
 const SLACK_BYTES: usize = 8192;
 
@@ -99,7 +103,10 @@ enum Woken {
 
 impl Pump {
     pub(super) fn new(parts: PumpParts) -> Result<Self, OutputError> {
-        let watch = |source| OutputError::Watch { local_rank: parts.stream.local_rank, source };
+        let watch = |source| OutputError::Watch {
+            local_rank: parts.stream.local_rank,
+            source,
+        };
         let (worker, spool) = split(parts.pipes);
         if fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))? < WORKER_BYTES {
             // A user has only so many pipe pages; a smaller pipe does as well.
@@ -146,20 +153,30 @@ impl Pump {
     pub(super) async fn run(mut self) {
         if let Err(error) = self.pump().await {
             // Only a kernel that breaks its word on pipes gets here. The worker must not notice.
-            let reason = format!("from local rank {}'s {} ({error})", self.stream.local_rank, self.stream.kind.name());
-            let _nobody = self.events.send(OutputEvent::Dropped { stream: self.stream, reason });
+            let reason = format!(
+                "from local rank {}'s {} ({error})",
+                self.stream.local_rank,
+                self.stream.kind.name()
+            );
+            let _nobody = self.events.send(OutputEvent::Dropped {
+                stream: self.stream,
+                reason,
+            });
         }
     }
 
     async fn pump(&mut self) -> io::Result<()> {
+        let mut look = true;
         loop {
-            while self.wants_more() && self.take_in()? {}
+            if look && self.wants_more() {
+                self.take_in()?;
+            }
             self.flush_if_due(Instant::now());
-            self.advance()?;
+            look = self.advance()? && self.has_news()?;
             if self.is_finished() {
                 return Ok(());
             }
-            if self.closed && !self.ended && self.wants_more() {
+            if look {
                 continue;
             }
             match self.wait().await {
@@ -174,7 +191,8 @@ impl Pump {
                         spool.returned(reply);
                     }
                 }
-                Woken::Readable | Woken::Expired => {}
+                Woken::Readable => look = true,
+                Woken::Expired => look = self.has_news()?,
             }
             let now = Instant::now();
             if let Some(feed) = &mut self.feed {
@@ -188,30 +206,36 @@ impl Pump {
 }
 
 impl Pump {
-    /// Looks at what is new. Returns false if nothing is.
-    fn take_in(&mut self) -> io::Result<bool> {
+    /// Looks at what is new.
+    fn take_in(&mut self) -> io::Result<()> {
+        // Cleared first, so that whatever arrives after the look wakes us.
+        let _cleared = self.worker.try_io(Interest::READABLE, |_| {
+            io::Result::<()>::Err(io::ErrorKind::WouldBlock.into())
+        });
         let peeker = Arc::clone(&self.peeker);
         let mut peeker = lock(&peeker);
         let skip = self.unconsumed();
-        // Through `try_io`, so that the next wait is for news. A closed pipe is always ready, and has no news.
-        let peeked = self.worker.try_io(Interest::READABLE, |worker| match peeker.peek(worker, skip)? {
-            Peeked::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-            news => Ok(news),
-        });
-        match peeked {
-            Ok(Peeked::Bytes(bytes)) => {
-                self.absorb(bytes);
-                return Ok(true);
-            }
-            Ok(Peeked::End) => self.ended = true,
-            Ok(Peeked::Nothing) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let waiting = rustix::io::ioctl_fionread(self.worker.get_ref())?;
-                self.ended |= self.closed && waiting <= skip as u64;
-            }
-            Err(error) => return Err(error),
+        match peeker.peek(self.worker.get_ref(), skip)? {
+            Peeked::Bytes(bytes) => self.absorb(bytes),
+            Peeked::End => self.ended = true,
+            Peeked::Nothing => {}
         }
-        Ok(false)
+        // Of a closed pipe, whatever is known is all that there will ever be.
+        self.ended |= self.closed && self.waiting()? <= self.unconsumed() as u64;
+        Ok(())
+    }
+
+    /// Whether the pipe holds more than was seen, or has come to its end.
+    ///
+    /// The kernel tells us of news only if the pipe was empty before, or when a write is complete: a writer that fills a
+    /// pipe which we have left something in sleeps without a word. So we ask whenever we have taken something.
+    fn has_news(&self) -> io::Result<bool> {
+        Ok(!self.ended && (self.closed || self.waiting()? > self.unconsumed() as u64))
+    }
+
+    /// How many bytes are in the worker's pipe.
+    fn waiting(&self) -> io::Result<u64> {
+        Ok(rustix::io::ioctl_fionread(self.worker.get_ref())?)
     }
 
     fn absorb(&mut self, bytes: &[u8]) {
@@ -232,7 +256,11 @@ impl Pump {
             }
         });
         if let Some(feed) = feed {
-            let held = if feed.is_raw() { 0 } else { self.reader.assembler.held() as u64 };
+            let held = if feed.is_raw() {
+                0
+            } else {
+                self.reader.assembler.held() as u64
+            };
             feed.pushed_upto(self.seen - held);
         }
         self.flush_at = (self.reader.assembler.held() > 0).then(|| Instant::now() + QUIET);
@@ -240,17 +268,24 @@ impl Pump {
             self.not_shown(lost_bytes, lost_lines);
         }
         if let Some(step) = self.reader.step.filter(|_| self.reader.step != before) {
-            let Stream { generation, local_rank, .. } = self.stream;
+            let Stream {
+                generation,
+                local_rank,
+                ..
+            } = self.stream;
             // Nobody listens while the agent shuts down.
-            let _nobody = self.events.send(OutputEvent::Step { generation, local_rank, step });
+            let _nobody = self.events.send(OutputEvent::Step {
+                generation,
+                local_rank,
+                step,
+            });
         }
     }
 
     /// Shows the line that has no end, if it had time enough to get one, or can get none.
     fn flush_if_due(&mut self, now: Instant) {
         let held = self.reader.assembler.held();
-        let cramped = held > 0 && held == self.unconsumed() && !self.has_room();
-        if held == 0 || !(self.ended || cramped || self.flush_at.is_some_and(|at| now >= at)) {
+        if held == 0 || !(self.ended || self.flush_at.is_some_and(|at| now >= at)) {
             return;
         }
         self.flush_at = None;
@@ -266,14 +301,23 @@ impl Pump {
         }
     }
 
-    /// Hands to the console what it has not, and to the log file what the console is done with.
-    fn advance(&mut self) -> io::Result<()> {
+    /// Hands to the console what it has not, and to the log file what the console is done with. Returns whether anything
+    /// was taken from the worker's pipe.
+    fn advance(&mut self) -> io::Result<bool> {
         let pressed = !self.has_room();
         if let Some(feed) = &mut self.feed {
             feed.submit();
         }
-        let settled = self.feed.as_ref().map_or(self.seen, |feed| feed.settled(self.seen));
+        let mut settled = self
+            .feed
+            .as_ref()
+            .map_or(self.seen, |feed| feed.settled(self.seen));
+        if pressed && self.seen - settled == self.reader.assembler.held() as u64 {
+            // The line without an end cannot stay in the pipe while the worker needs the room; it is remembered here.
+            settled = self.seen;
+        }
         let bytes = usize::try_from(settled.saturating_sub(self.consumed)).unwrap_or(usize::MAX);
+        let before = self.consumed;
         if bytes > 0 {
             let peeker = lock(&self.peeker);
             let taken = match &mut self.spool {
@@ -283,15 +327,24 @@ impl Pump {
             self.consumed += taken as u64;
         }
         if let Some(spool) = &self.spool {
-            self.unwritten.store(spool.unwritten() + self.seen - self.consumed, Ordering::Relaxed);
+            self.unwritten.store(
+                spool.unwritten() + self.seen - self.consumed,
+                Ordering::Relaxed,
+            );
         }
-        Ok(())
+        Ok(self.consumed > before)
     }
 
     async fn wait(&mut self) -> Woken {
         let deadline = self.deadline();
         let listen = self.wants_more() && !self.closed;
-        let Self { feed, spool, worker, closed, .. } = self;
+        let Self {
+            feed,
+            spool,
+            worker,
+            closed,
+            ..
+        } = self;
         let shown = async {
             match feed.as_mut().filter(|feed| feed.is_waiting()) {
                 Some(feed) => feed.written().await,
@@ -332,7 +385,17 @@ impl Pump {
     fn deadline(&self) -> Option<Instant> {
         let feed = self.feed.as_ref().and_then(Feed::deadline);
         let spool = self.spool.as_ref().and_then(Spool::deadline);
-        [self.flush_at, feed, spool].into_iter().flatten().min()
+        [self.flush_at, feed, spool, self.recheck_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// While something stays in the pipe, news may come without a word (see [`Pump::has_news`]).
+    fn recheck_at(&self) -> Option<Instant> {
+        let often = self.spool.as_ref().is_some_and(Spool::is_in_trouble);
+        let pause = if often { RECHECK_IN_TROUBLE } else { RECHECK };
+        (self.unconsumed() > 0 && self.wants_more()).then(|| Instant::now() + pause)
     }
 
     fn is_finished(&self) -> bool {
@@ -356,30 +419,50 @@ impl Pump {
     }
 
     fn not_shown(&mut self, bytes: u64, lines: u64) {
-        let Stream { local_rank, kind, .. } = self.stream;
-        let what = format!("on the console from local rank {local_rank}'s {} (it was stalled)", kind.name());
+        let Stream {
+            local_rank, kind, ..
+        } = self.stream;
+        let what = format!(
+            "on the console from local rank {local_rank}'s {} (it was stalled)",
+            kind.name()
+        );
         self.ledger.add(&what, bytes, lines);
         if !self.told {
             self.told = true;
-            let _nobody = self.events.send(OutputEvent::Dropped { stream: self.stream, reason: what });
+            let _nobody = self.events.send(OutputEvent::Dropped {
+                stream: self.stream,
+                reason: what,
+            });
         }
     }
 }
 
-#[expect(deprecated, reason = "the replacement is unsafe, and an owned descriptor keeps the promise that it asks for")]
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe, and an owned descriptor keeps the promise that it asks for"
+)]
 fn register(worker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(worker, Interest::READABLE)
 }
 
 impl Reader {
     fn read(&mut self, bytes: &[u8], mut show: impl FnMut(&[u8], End)) {
-        let Self { assembler, head, steps, step, tail, filtered } = self;
+        let Self {
+            assembler,
+            head,
+            steps,
+            step,
+            tail,
+            filtered,
+        } = self;
         let mut tail = lock(tail);
         assembler.push(bytes, |piece, end| {
             show(piece, end);
             tail.push(piece, end);
             if end == End::Open {
-                head.extend_from_slice(&piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))]);
+                head.extend_from_slice(
+                    &piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))],
+                );
                 return;
             }
             let line = if head.is_empty() {
@@ -397,13 +480,20 @@ impl Reader {
     }
 
     fn flush(&mut self, mut show: impl FnMut(&[u8], End)) {
-        let Self { assembler, head, tail, .. } = self;
+        let Self {
+            assembler,
+            head,
+            tail,
+            ..
+        } = self;
         let mut tail = lock(tail);
         assembler.flush(|piece, end| {
             show(piece, end);
             tail.push(piece, end);
             if end == End::Open {
-                head.extend_from_slice(&piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))]);
+                head.extend_from_slice(
+                    &piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))],
+                );
             }
         });
     }

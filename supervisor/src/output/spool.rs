@@ -60,7 +60,10 @@ impl Spool {
         ledger: Arc<Ledger>,
         events: mpsc::UnboundedSender<OutputEvent>,
     ) -> Result<Self, super::OutputError> {
-        let prepare = |source| super::OutputError::Watch { local_rank: stream.local_rank, source };
+        let prepare = |source| super::OutputError::Watch {
+            local_rank: stream.local_rank,
+            source,
+        };
         if fcntl_getpipe_size(&write).map_err(|error| prepare(error.into()))? < SPOOL_BYTES {
             // A user has only so many pipe pages; a smaller spool does as well.
             let _refused = fcntl_setpipe_size(&write, SPOOL_BYTES);
@@ -70,8 +73,18 @@ impl Spool {
         let spooled = rustix::io::ioctl_fionread(&read).map_err(|error| prepare(error.into()))?;
         let file = LogFile::start(path, read)?;
         let state = State::Idle;
-        let mut spool =
-            Self { stream, file, write, state, spooled, lost: 0, trouble: None, told: Vec::new(), ledger, events };
+        let mut spool = Self {
+            stream,
+            file,
+            write,
+            state,
+            spooled,
+            lost: 0,
+            trouble: None,
+            told: Vec::new(),
+            ledger,
+            events,
+        };
         spool.lend();
         Ok(spool)
     }
@@ -79,7 +92,13 @@ impl Spool {
     /// Takes `bytes` from the head of the worker's pipe. Returns how many are gone from there; the rest must wait.
     ///
     /// `pressed` says that the worker's pipe is filling up, so that what a stalled file cannot take is thrown away.
-    pub(super) fn take(&mut self, worker: impl AsFd, bytes: usize, pressed: bool, peeker: &Peeker) -> io::Result<usize> {
+    pub(super) fn take(
+        &mut self,
+        worker: impl AsFd,
+        bytes: usize,
+        pressed: bool,
+        peeker: &Peeker,
+    ) -> io::Result<usize> {
         if bytes == 0 {
             return Ok(0);
         }
@@ -107,6 +126,11 @@ impl Spool {
     /// Whether the thread has the spool.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.state, State::Writing { .. })
+    }
+
+    /// Whether the file takes nothing.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.trouble.is_some()
     }
 
     /// Whether everything taken is in the file.
@@ -149,7 +173,10 @@ impl Spool {
     pub(super) fn returned(&mut self, reply: Option<Reply>) {
         let Some(reply) = reply else {
             // The thread panicked. Nothing can be written any more, but the worker must not notice.
-            self.fail("the thread that writes it is gone".to_owned(), io::ErrorKind::Other);
+            self.fail(
+                "the thread that writes it is gone".to_owned(),
+                io::ErrorKind::Other,
+            );
             return;
         };
         self.spooled = reply.unwritten;
@@ -163,12 +190,17 @@ impl Spool {
     }
 
     fn fail(&mut self, reason: String, kind: io::ErrorKind) {
-        self.state = State::Resting { until: Instant::now() + RETRY };
+        self.state = State::Resting {
+            until: Instant::now() + RETRY,
+        };
         if !self.told.contains(&kind) {
             self.told.push(kind);
             let path = self.file.path().to_owned();
             // Nobody listens while the agent shuts down.
-            let _nobody = self.events.send(OutputEvent::LogError { path, error: reason.clone() });
+            let _nobody = self.events.send(OutputEvent::LogError {
+                path,
+                error: reason.clone(),
+            });
         }
         self.trouble = Some(reason);
     }
@@ -178,7 +210,10 @@ impl Spool {
             self.state = State::Idle;
             return;
         }
-        self.state = State::Writing { progress: self.file.progress(), since: Instant::now() };
+        self.state = State::Writing {
+            progress: self.file.progress(),
+            since: Instant::now(),
+        };
         self.file.request(self.spooled);
     }
 
@@ -186,7 +221,10 @@ impl Spool {
         let what = self.loss();
         self.ledger.add(&what, bytes, 0);
         if self.lost == 0 && bytes > 0 {
-            let _nobody = self.events.send(OutputEvent::Dropped { stream: self.stream, reason: what });
+            let _nobody = self.events.send(OutputEvent::Dropped {
+                stream: self.stream,
+                reason: what,
+            });
         }
         self.lost += bytes;
     }
@@ -201,7 +239,10 @@ impl Spool {
         if self.lost == 0 {
             return Ok(true);
         }
-        let notice = format!("\n[steadfast] {} of output are missing here\n", in_bytes(self.lost));
+        let notice = format!(
+            "\n[steadfast] {} of output are missing here\n",
+            in_bytes(self.lost)
+        );
         match rustix::io::write(&self.write, notice.as_bytes()) {
             Ok(written) => {
                 self.spooled += written as u64;

@@ -39,10 +39,15 @@ impl Tail {
                 }
                 last
             }
-            Some(End::Line) | None => Entry { text: self.reused(), end },
+            Some(End::Line) | None => Entry {
+                text: self.reused(),
+                end,
+            },
         };
         let room = LINE_BYTES.saturating_sub(entry.text.len());
-        entry.text.extend_from_slice(&piece[..piece.len().min(room)]);
+        entry
+            .text
+            .extend_from_slice(&piece[..piece.len().min(room)]);
         entry.end = end;
         self.bytes += entry.text.len();
         self.lines.push_back(entry);
@@ -55,11 +60,17 @@ impl Tail {
 
     /// The lines, oldest first.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.lines.iter().map(|entry| String::from_utf8_lossy(&entry.text).into_owned()).collect()
+        self.lines
+            .iter()
+            .map(|entry| String::from_utf8_lossy(&entry.text).into_owned())
+            .collect()
     }
 
     fn take_last(&mut self) -> Entry {
-        let last = self.lines.pop_back().unwrap_or(Entry { text: Vec::new(), end: End::Open });
+        let last = self.lines.pop_back().unwrap_or(Entry {
+            text: Vec::new(),
+            end: End::Open,
+        });
         self.bytes -= last.text.len();
         last
     }
@@ -69,7 +80,9 @@ impl Tail {
         if self.lines.len() < LINES {
             return Vec::new();
         }
-        let Some(mut oldest) = self.lines.pop_front() else { return Vec::new() };
+        let Some(mut oldest) = self.lines.pop_front() else {
+            return Vec::new();
+        };
         self.bytes -= oldest.text.len();
         oldest.text.clear();
         oldest.text

@@ -68,7 +68,10 @@ impl Job {
             hostname: "node1".to_owned(),
             progress_regex: None,
         };
-        Self { directory, settings }
+        Self {
+            directory,
+            settings,
+        }
     }
 
     fn log(&self, stream: Stream) -> PathBuf {
@@ -79,7 +82,10 @@ impl Job {
     fn start(&self) -> Running {
         let (stdout, stdout_write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (stderr, stderr_write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let mut running = self.start_with(ConsoleTargets { stdout: stdout_write, stderr: stderr_write });
+        let mut running = self.start_with(ConsoleTargets {
+            stdout: stdout_write,
+            stderr: stderr_write,
+        });
         running.stdout = Some(stdout.into());
         running.stderr = Some(stderr.into());
         running
@@ -88,7 +94,10 @@ impl Job {
     /// Starts with a console that takes and forgets everything.
     fn start_unseen(&self) -> Running {
         let null = || OwnedFd::from(File::options().write(true).open("/dev/null").unwrap());
-        self.start_with(ConsoleTargets { stdout: null(), stderr: null() })
+        self.start_with(ConsoleTargets {
+            stdout: null(),
+            stderr: null(),
+        })
     }
 
     fn start_with(&self, targets: ConsoleTargets) -> Running {
@@ -101,7 +110,12 @@ impl Job {
             ..self.settings
         };
         let outputs = Outputs::new(settings, targets, sender).unwrap();
-        Running { outputs, events, stdout: None, stderr: None }
+        Running {
+            outputs,
+            events,
+            stdout: None,
+            stderr: None,
+        }
     }
 }
 
@@ -118,7 +132,9 @@ impl Running {
 
     /// Ends the output and returns all that the console's standard output showed.
     fn shown(self) -> String {
-        let Self { outputs, stdout, .. } = self;
+        let Self {
+            outputs, stdout, ..
+        } = self;
         drop(outputs);
         read_all(stdout.unwrap())
     }
@@ -131,7 +147,10 @@ impl Running {
     async fn event(&mut self, wanted: impl Fn(&OutputEvent) -> bool) -> OutputEvent {
         let deadline = Instant::now() + LONG;
         loop {
-            let event = tokio::time::timeout_at(deadline, self.events.recv()).await.unwrap().unwrap();
+            let event = tokio::time::timeout_at(deadline, self.events.recv())
+                .await
+                .unwrap()
+                .unwrap();
             if wanted(&event) {
                 return event;
             }
@@ -143,7 +162,12 @@ impl KeptPipes {
     fn new() -> Self {
         let (worker_read, worker_write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (spool_read, spool_write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        Self { worker_read, worker_write: Some(worker_write), spool_read, spool_write }
+        Self {
+            worker_read,
+            worker_write: Some(worker_write),
+            spool_read,
+            spool_write,
+        }
     }
 
     fn copies(&self) -> StreamPipes {
@@ -167,17 +191,30 @@ impl KeptPipes {
     /// Starts a Python program that has the worker's end as its standard output, and nobody else has.
     fn python(&mut self, program: &str) -> Child {
         let stdout = Stdio::from(self.worker_write.take().unwrap());
-        command("python3").args(["-c", program]).stdout(stdout).spawn().unwrap()
+        command("python3")
+            .args(["-c", program])
+            .stdout(stdout)
+            .spawn()
+            .unwrap()
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test's worker is a real process")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test's worker is a real process"
+)]
 fn command(program: &str) -> Command {
     Command::new(program)
 }
 
 fn stdout_of(local_rank: u32) -> Stream {
-    Stream { generation: 1, restart_count: 0, rank: local_rank, local_rank, kind: StreamKind::Stdout }
+    Stream {
+        generation: 1,
+        restart_count: 0,
+        rank: local_rank,
+        local_rank,
+        kind: StreamKind::Stdout,
+    }
 }
 
 fn read_all(mut file: File) -> String {

@@ -10,6 +10,9 @@ pub(super) struct Budget {
     /// Highest step that each generation made.
     steps: BTreeMap<u64, u64>,
     best: Option<u64>,
+    /// An agent has died: steps that it had seen and not yet written down are forgotten, so the job may take a step that
+    /// is made again for a new one.
+    forgetful: bool,
     used: u64,
     /// From the ledger.
     charged: u64,
@@ -22,6 +25,7 @@ impl Budget {
             max_restarts,
             steps: BTreeMap::new(),
             best: None,
+            forgetful: false,
             used: 0,
             charged: 0,
             judged: 0,
@@ -33,12 +37,16 @@ impl Budget {
         *best = (*best).max(step);
     }
 
-    /// The generation was succeeded by another one. The job may know of fewer steps than were made, never of more, so
-    /// it may count more restarts than are counted here, never fewer.
+    pub(super) fn agent_died(&mut self) {
+        self.forgetful = true;
+    }
+
+    /// The generation was succeeded by another one. What counts as progress here is all that the job can have taken for
+    /// it, so the job may count more restarts than are counted here, never fewer.
     pub(super) fn restart(&mut self, generation: u64, asked: bool) -> Result<(), String> {
         let made = self.steps.get(&generation).copied();
-        if made > self.best {
-            self.best = made;
+        if made > self.best || (made.is_some() && self.forgetful) {
+            self.best = self.best.max(made);
             self.used = 0;
         }
         if asked {

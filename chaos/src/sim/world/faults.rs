@@ -108,6 +108,7 @@ impl World {
     }
 
     fn lose_agent(&mut self, index: usize) -> Checked {
+        self.checker.agent_died();
         let node = &mut self.nodes[index];
         let (life, lease) = (node.life, node.lease);
         node.agent = None;

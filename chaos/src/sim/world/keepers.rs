@@ -2,10 +2,10 @@
 //! Keepers: they start, stop and reap workers, and tell their agent.
 
 use steadfast_core::{Generation, LocalRank, MemberEffect, MemberEvent, Plan, WorkerExit};
-use steadfast_proto::v1::FaultRole;
+use steadfast_proto::v1::{FaultRole, Finding};
 
 use super::{Checked, MS, World};
-use crate::sim::event::Event;
+use crate::sim::event::{Address, Event, Who};
 use crate::sim::node::{Life, Stop};
 use crate::sim::plant::Plant;
 
@@ -171,8 +171,12 @@ impl World {
         }
         if self.schedule.pace.late_findings {
             self.say_exit(index, local, exit, None);
+            let understood = self.exit_event(index, local, exit, Some(finding));
+            let delay = self.random.between(1, 500 * MS);
+            self.after(delay, Event::Understood(index, understood));
+        } else {
+            self.say_exit(index, local, exit, Some(finding));
         }
-        self.say_exit(index, local, exit, Some(finding));
         self.look_whether_stopped(index)
     }
 
@@ -182,17 +186,21 @@ impl World {
         index: usize,
         local: u32,
         exit: WorkerExit,
-        finding: Option<steadfast_proto::v1::Finding>,
+        finding: Option<Finding>,
     ) {
+        let event = self.exit_event(index, local, exit, finding);
+        self.say(index, event);
+    }
+
+    fn exit_event(&self, index: usize, local: u32, exit: WorkerExit, finding: Option<Finding>) -> MemberEvent {
         let node = &self.nodes[index];
-        let event = MemberEvent::WorkerExited {
+        MemberEvent::WorkerExited {
             generation: Generation(node.keeper.generation),
             local_rank: LocalRank(local),
             exit,
             at: node.instant(self.now),
             finding,
-        };
-        self.say(index, event);
+        }
     }
 
     /// Sends a message to the agent, if there is one.
@@ -214,8 +222,8 @@ impl World {
             agent.inbox.push(event);
             return Ok(());
         }
-        let who = crate::sim::event::Who::Member;
-        self.tell_member(crate::sim::event::Address { node: index, life, who }, event)
+        let who = Who::Member;
+        self.tell_member(Address { node: index, life, who }, event)
     }
 
     fn look_whether_stopped(&mut self, index: usize) -> Checked {

@@ -1,51 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes after a generation, and the transactions that make it so.
+//! What comes after a generation: the next one, or the end.
 
 use std::collections::BTreeMap;
 
 use steadfast_proto::v1::{FaultClass, Finding};
 
+use super::ending::{Ending, node_at_fault, stopped};
 use super::standing::Standing;
 use super::{LeaderEffect, LeaderState};
 use crate::formation::{arrange, plan as make_plan};
 use crate::judgement::{Incident, Ruling, judge, note_progress};
 use crate::member::kinds;
-use crate::records::encode;
 use crate::verdict::{Verdict, find_root_cause};
 use crate::{
-    Condition, EndRule, Exclusion, ExitReason, Generation, Instant, JobOutcome, JobResult, JobSpec,
-    Leader, Ledger, MemberPhase, MemberRecord, NodeName, Operation, Plan, PlanPhase,
-    RECORD_VERSION, Request, RequestKind, Transaction,
+    EndRule, Exclusion, ExitReason, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger,
+    MemberPhase, MemberRecord, NodeName, Plan, PlanPhase,
 };
 
-/// Records of old findings that one write removes at most; stores limit the size of a transaction.
-const CLEANUP_LIMIT: usize = 64;
-
-/// How a job ends, before it is put into a record.
-struct Ending {
-    outcome: JobOutcome,
-    rule: EndRule,
-    exit: ExitReason,
-    message: String,
-    verdict: Option<Verdict>,
-}
-
 impl Leader {
-    /// All workers finished.
-    pub(super) fn succeed(&mut self, plan: &Plan, effects: &mut Vec<LeaderEffect>) {
-        let mut ledger = self.ledger();
-        note_progress(&mut ledger, self.best_step(plan));
-        ledger.judged = plan.generation;
-        let ending = Ending {
-            outcome: JobOutcome::Succeeded,
-            rule: EndRule::Completed,
-            exit: ExitReason::Success,
-            message: format!("all {} workers finished", plan.world_size),
-            verdict: None,
-        };
-        self.end(plan.generation, &ledger, ending, effects);
-    }
-
     /// Publishes that the generation is to end.
     pub(super) fn drain(
         &mut self,
@@ -238,100 +210,6 @@ impl Leader {
         self.write(transaction, say, effects);
     }
 
-    fn end(
-        &mut self,
-        generation: Generation,
-        ledger: &Ledger,
-        mut ending: Ending,
-        effects: &mut Vec<LeaderEffect>,
-    ) {
-        if ending.rule != EndRule::NodeAtFault {
-            ending
-                .message
-                .push_str(&unkillable_remark(ledger, generation));
-        }
-        self.set(LeaderState::Deciding(generation), &ending.message);
-        let (root_cause, others) = match ending.verdict {
-            Some(verdict) => (Some(verdict.root), verdict.others),
-            None => (None, Vec::new()),
-        };
-        let result = JobResult {
-            version: RECORD_VERSION,
-            outcome: ending.outcome,
-            rule: ending.rule,
-            exit: ending.exit,
-            message: ending.message,
-            generation,
-            root_cause,
-            others,
-            restarts: generation.restart_count(),
-            best_step: ledger.best_step,
-            extra: BTreeMap::new(),
-        };
-        let mut transaction = self.guarded();
-        transaction.then.push(Operation::Put {
-            key: self.view.keys().result(),
-            value: encode(&result),
-            lease: None,
-        });
-        transaction.then.push(self.put_ledger(ledger));
-        self.write(transaction, String::new(), effects);
-    }
-
-    /// A transaction that takes effect only while we lead, nothing was decided meanwhile, and the job has not ended.
-    fn guarded(&self) -> Transaction {
-        let keys = self.view.keys();
-        let plan = self.view.plan().map(|plan| plan.mod_revision);
-        let ledger = self.view.ledger().map(|ledger| ledger.mod_revision);
-        Transaction {
-            when: vec![
-                Condition::CreateRevision {
-                    key: keys.leader(),
-                    revision: self.epoch,
-                },
-                Condition::ModRevision {
-                    key: keys.plan(),
-                    revision: plan.unwrap_or_default(),
-                },
-                Condition::ModRevision {
-                    key: keys.ledger(),
-                    revision: ledger.unwrap_or_default(),
-                },
-                Condition::absent(keys.result()),
-            ],
-            then: Vec::new(),
-        }
-    }
-
-    fn put_plan(&self, plan: &Plan) -> Operation {
-        Operation::Put {
-            key: self.view.keys().plan(),
-            value: encode(plan),
-            lease: None,
-        }
-    }
-
-    fn put_ledger(&self, ledger: &Ledger) -> Operation {
-        Operation::Put {
-            key: self.view.keys().ledger(),
-            value: encode(ledger),
-            lease: None,
-        }
-    }
-
-    /// Findings of generations before `last` have been judged long ago.
-    fn old_findings(&self, last: Generation) -> Vec<Operation> {
-        let keys = self.view.keys();
-        self.view
-            .findings_keys()
-            .filter(|(generation, _)| *generation < last)
-            .take(CLEANUP_LIMIT)
-            .map(|(generation, node)| Operation::Delete {
-                key: keys.findings(*generation, node),
-            })
-            .collect()
-    }
-
     /// Members that can take part in a new generation.
     fn available(&self, ledger: &Ledger) -> BTreeMap<&NodeName, &MemberRecord> {
         self.view
@@ -379,7 +257,7 @@ impl Leader {
             .max()
     }
 
-    fn best_step(&self, plan: &Plan) -> Option<u64> {
+    pub(super) fn best_step(&self, plan: &Plan) -> Option<u64> {
         self.step_of(plan).max(self.ledger().best_step)
     }
 
@@ -395,59 +273,17 @@ impl Leader {
     }
 }
 
-fn stopped(request: &Request, clean: bool, verdict: Option<Verdict>) -> Ending {
-    let signal = match request.kind {
-        RequestKind::Stop { signal, .. } => signal,
-        RequestKind::Restart => super::TERMINATE,
-    };
-    let (exit, how) = if clean {
-        (ExitReason::Success, "every worker ended with exit code 0")
-    } else {
-        (
-            ExitReason::Interrupted(signal),
-            "not every worker ended with exit code 0",
-        )
-    };
-    Ending {
-        outcome: JobOutcome::Stopped,
-        rule: EndRule::Requested,
-        exit,
-        message: format!("the job was stopped: {}; {how}", request.reason),
-        verdict,
-    }
-}
-
-/// Workers that outlive the job must not go unmentioned, whatever ended it.
-fn unkillable_remark(ledger: &Ledger, generation: Generation) -> String {
-    ledger
-        .excluded
-        .iter()
-        .filter(|(_, exclusion)| exclusion.generation == generation)
-        .fold(String::new(), |text, (node, exclusion)| {
-            text + "; besides, on " + &node.0 + " " + &exclusion.reason
-        })
-}
-
-fn node_at_fault(ledger: &Ledger) -> Ending {
-    let nodes: Vec<_> = ledger
-        .excluded
-        .iter()
-        .map(|(node, exclusion)| format!("{node}: {}", exclusion.reason))
-        .collect();
-    let root = ledger.last_fault.clone();
-    Ending {
-        outcome: JobOutcome::Failed,
-        rule: EndRule::NodeAtFault,
-        exit: ExitReason::Node,
-        message: format!(
-            "{}; no other node can take over: take the node out of service, it most likely needs a reboot, \
-             and start the job elsewhere",
-            nodes.join("; ")
-        ),
-        verdict: root.map(|root| Verdict {
-            root,
-            others: Vec::new(),
-        }),
+/// Members stopped without saying why, which only a fault of ours can bring about; it is charged like any other.
+fn unexplained(plan: &Plan) -> Verdict {
+    Verdict {
+        root: Finding {
+            kind: "generation.ended".to_owned(),
+            generation: plan.generation.0,
+            fingerprint: "unexplained".to_owned(),
+            summary: "the workers were stopped and nobody has said why".to_owned(),
+            ..Finding::default()
+        },
+        others: Vec::new(),
     }
 }
 
@@ -470,18 +306,4 @@ fn lost_findings(plan: &Plan, standings: &[(NodeName, Standing)]) -> Vec<Finding
             _ => None,
         })
         .collect()
-}
-
-/// Members stopped without saying why, which only a fault of ours can bring about; it is charged like any other.
-fn unexplained(plan: &Plan) -> Verdict {
-    Verdict {
-        root: Finding {
-            kind: "generation.ended".to_owned(),
-            generation: plan.generation.0,
-            fingerprint: "unexplained".to_owned(),
-            summary: "the workers were stopped and nobody has said why".to_owned(),
-            ..Finding::default()
-        },
-        others: Vec::new(),
-    }
 }

@@ -90,6 +90,14 @@ impl Work {
             && self.exits.values().all(|exit| exit.is_success())
     }
 
+    /// Whether that worker may still be there.
+    pub(crate) fn may_run(&self, local_rank: u32) -> bool {
+        let never_started = self.findings.iter().any(|finding| {
+            finding.kind == kinds::WORKER_SPAWN_FAILED && finding.local_rank == Some(local_rank)
+        });
+        !never_started && !self.exits.contains_key(&LocalRank(local_rank))
+    }
+
     /// Whether something was found that the generation cannot survive.
     pub(crate) fn fault(&self) -> Option<&Finding> {
         self.findings.iter().find(|finding| is_fatal(finding))

@@ -52,11 +52,20 @@ pub(in super::super) struct Lost {
 }
 
 impl Feed {
-    pub(super) fn new(sink: Arc<Sink>, stream: Stream, style: ConsoleStyle, prefix: String) -> Self {
+    pub(super) fn new(
+        sink: Arc<Sink>,
+        stream: Stream,
+        style: ConsoleStyle,
+        prefix: String,
+    ) -> Self {
         Self {
             sink,
             stream,
-            prefix: if style == ConsoleStyle::Prefixed { prefix } else { String::new() },
+            prefix: if style == ConsoleStyle::Prefixed {
+                prefix
+            } else {
+                String::new()
+            },
             style,
             pending: Pieces::default(),
             raw: Vec::new(),
@@ -84,7 +93,10 @@ impl Feed {
     /// Takes bytes that are passed on as they are. Returns what had to be dropped of them.
     pub(in super::super) fn push_raw(&mut self, bytes: &[u8]) -> Lost {
         if self.is_full() {
-            return self.lose(bytes.len() as u64, memchr::memchr_iter(b'\n', bytes).count() as u64);
+            return self.lose(
+                bytes.len() as u64,
+                memchr::memchr_iter(b'\n', bytes).count() as u64,
+            );
         }
         self.raw.extend_from_slice(bytes);
         Lost::default()
@@ -107,15 +119,25 @@ impl Feed {
         let pending = std::mem::take(&mut self.pending);
         let raw = std::mem::take(&mut self.raw);
         let written = self.sink.submit(|screen| {
-            let mut bytes = notice.map(|notice| screen.own_line(&notice)).unwrap_or_default();
+            let mut bytes = notice
+                .map(|notice| screen.own_line(&notice))
+                .unwrap_or_default();
             bytes.extend(match self.style {
                 ConsoleStyle::Raw => screen.raw(self.stream, &raw),
-                ConsoleStyle::Plain | ConsoleStyle::Prefixed => screen.lines(self.stream, &self.prefix, &pending),
+                ConsoleStyle::Plain | ConsoleStyle::Prefixed => {
+                    screen.lines(self.stream, &self.prefix, &pending)
+                }
             });
             bytes
         });
         let (upto, progress) = (self.pushed, self.sink.progress());
-        self.block = Some(Block { written, upto, progress, since: Instant::now(), stalled: false });
+        self.block = Some(Block {
+            written,
+            upto,
+            progress,
+            since: Instant::now(),
+            stalled: false,
+        });
     }
 
     /// Waits until the block that the console has is written. Only to be called if it has one.
@@ -151,7 +173,10 @@ impl Feed {
 
     /// When [`Feed::expire`] wants to be called.
     pub(in super::super) fn deadline(&self) -> Option<Instant> {
-        self.block.as_ref().filter(|block| !block.stalled).map(|block| block.since + PATIENCE)
+        self.block
+            .as_ref()
+            .filter(|block| !block.stalled)
+            .map(|block| block.since + PATIENCE)
     }
 
     /// Notices a stall.

@@ -46,7 +46,10 @@ impl Pieces {
 
 impl Screen {
     pub(super) fn new(is_terminal: bool) -> Self {
-        Self { open: None, is_terminal }
+        Self {
+            open: None,
+            is_terminal,
+        }
     }
 
     /// Renders `pieces` of `stream`, each line behind `prefix`.
@@ -141,8 +144,13 @@ fn escape(piece: &[u8], out: &mut Vec<u8>) {
 
 /// Length of the colour or erase-line sequence at the start of `bytes`, 0 if there is none.
 fn harmless_sequence(bytes: &[u8]) -> usize {
-    let Some(parameters) = bytes.strip_prefix(b"\x1b[") else { return 0 };
-    let count = parameters.iter().take_while(|byte| byte.is_ascii_digit() || matches!(byte, b';' | b':')).count();
+    let Some(parameters) = bytes.strip_prefix(b"\x1b[") else {
+        return 0;
+    };
+    let count = parameters
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || matches!(byte, b';' | b':'))
+        .count();
     match parameters.get(count) {
         Some(b'm' | b'K') => count + 3,
         _ => 0,
@@ -155,7 +163,13 @@ mod tests {
     use super::*;
 
     fn stream(local_rank: u32) -> Stream {
-        Stream { generation: 1, restart_count: 0, rank: local_rank, local_rank, kind: StreamKind::Stdout }
+        Stream {
+            generation: 1,
+            restart_count: 0,
+            rank: local_rank,
+            local_rank,
+            kind: StreamKind::Stdout,
+        }
     }
 
     fn show(screen: &mut Screen, local_rank: u32, pieces: &[(&str, End)]) -> String {
@@ -170,7 +184,10 @@ mod tests {
     #[test]
     fn an_open_line_goes_on_without_a_second_prefix() {
         let mut screen = Screen::new(false);
-        assert_eq!(show(&mut screen, 0, &[("loading ", End::Open)]), "[0] loading ");
+        assert_eq!(
+            show(&mut screen, 0, &[("loading ", End::Open)]),
+            "[0] loading "
+        );
         assert_eq!(show(&mut screen, 0, &[("done", End::Line)]), "done\n");
         assert_eq!(show(&mut screen, 0, &[("next", End::Line)]), "[0] next\n");
     }
@@ -179,7 +196,10 @@ mod tests {
     fn another_streams_line_closes_the_open_one() {
         let mut screen = Screen::new(false);
         show(&mut screen, 0, &[("half", End::Open)]);
-        assert_eq!(show(&mut screen, 1, &[("whole", End::Line)]), "\n[1] whole\n");
+        assert_eq!(
+            show(&mut screen, 1, &[("whole", End::Line)]),
+            "\n[1] whole\n"
+        );
         assert_eq!(show(&mut screen, 0, &[(" line", End::Line)]), "[0]  line\n");
         show(&mut screen, 0, &[("half", End::Open)]);
         assert_eq!(screen.own_line("restarting"), b"\nrestarting\n");
@@ -188,20 +208,33 @@ mod tests {
     #[test]
     fn a_progress_bar_is_rewritten_with_its_prefix() {
         let mut screen = Screen::new(false);
-        assert_eq!(show(&mut screen, 0, &[("10%", End::Rewind), ("20%", End::Rewind)]), "[0] 10%\r[0] 20%\r");
+        assert_eq!(
+            show(
+                &mut screen,
+                0,
+                &[("10%", End::Rewind), ("20%", End::Rewind)]
+            ),
+            "[0] 10%\r[0] 20%\r"
+        );
         assert_eq!(show(&mut screen, 0, &[("", End::Line)]), "[0] \n");
     }
 
     #[test]
     fn a_terminal_gets_colours_but_no_other_control_characters() {
         let mut screen = Screen::new(true);
-        let pieces = [("\x1b[1;31mred\x1b[0m \x1b]0;title\x07 \x1b[2J tab\there \u{e9}\u{9b}", End::Line)];
+        let pieces = [(
+            "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 \x1b[2J tab\there \u{e9}\u{9b}",
+            End::Line,
+        )];
         let shown = show(&mut screen, 0, &pieces);
         assert_eq!(
             shown,
             "[0] \x1b[1;31mred\x1b[0m \\x1b]0;title\\x07 \\x1b[2J tab\there \u{e9}\\xc2\\x9b\n"
         );
         let mut file = Screen::new(false);
-        assert_eq!(show(&mut file, 0, &[("\x1b[2J", End::Line)]), "[0] \x1b[2J\n");
+        assert_eq!(
+            show(&mut file, 0, &[("\x1b[2J", End::Line)]),
+            "[0] \x1b[2J\n"
+        );
     }
 }

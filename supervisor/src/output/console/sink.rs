@@ -51,7 +51,11 @@ struct Writer {
 }
 
 impl Sink {
-    pub(super) fn start(name: &'static str, target: OwnedFd, ledger: Arc<Ledger>) -> Result<Self, OutputError> {
+    pub(super) fn start(
+        name: &'static str,
+        target: OwnedFd,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self, OutputError> {
         let (blocks, incoming) = blocking::channel();
         let progress = Arc::new(AtomicU64::new(0));
         let said = Arc::new(AtomicUsize::new(0));
@@ -68,17 +72,32 @@ impl Sink {
             .name("console".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || writer.serve(&incoming))
-            .map_err(|source| OutputError::Thread { what: name.to_owned(), source })?;
-        Ok(Self { screen, blocks, progress, said, ledger })
+            .map_err(|source| OutputError::Thread {
+                what: name.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            screen,
+            blocks,
+            progress,
+            said,
+            ledger,
+        })
     }
 
     /// Queues what `render` makes of the screen as it will be then. The receiver is told when it is written.
-    pub(super) fn submit(&self, render: impl FnOnce(&mut Screen) -> Vec<u8>) -> oneshot::Receiver<()> {
+    pub(super) fn submit(
+        &self,
+        render: impl FnOnce(&mut Screen) -> Vec<u8>,
+    ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let mut screen = lock(&self.screen);
         let bytes = render(&mut screen);
         // If the thread is gone, the sender is dropped with the block, which the receiver sees as done.
-        let _gone = self.blocks.send(Block { bytes, done: Some(done) });
+        let _gone = self.blocks.send(Block {
+            bytes,
+            done: Some(done),
+        });
         receiver
     }
 
@@ -86,7 +105,11 @@ impl Sink {
     pub(super) fn say(&self, line: &str) {
         if self.said.fetch_add(1, Ordering::Relaxed) >= WAITING_LINES {
             self.said.fetch_sub(1, Ordering::Relaxed);
-            self.ledger.add("from the supervisor's own messages (the console was stalled)", line.len() as u64 + 1, 1);
+            self.ledger.add(
+                "from the supervisor's own messages (the console was stalled)",
+                line.len() as u64 + 1,
+                1,
+            );
             return;
         }
         let bytes = lock(&self.screen).own_line(line);
@@ -122,7 +145,11 @@ impl Writer {
         while !rest.is_empty() {
             if let Some(error) = self.broken {
                 let what = format!("from {} ({})", self.name, std::io::Error::from(error));
-                self.ledger.add(&what, rest.len() as u64, memchr::memchr_iter(b'\n', rest).count() as u64);
+                self.ledger.add(
+                    &what,
+                    rest.len() as u64,
+                    memchr::memchr_iter(b'\n', rest).count() as u64,
+                );
                 return;
             }
             match rustix::io::write(&self.target, &rest[..rest.len().min(CHUNK_BYTES)]) {

@@ -69,7 +69,10 @@ async fn what_is_redirected_or_filtered_is_not_shown() {
     for rank in 0..2 {
         for kind in [StreamKind::Stdout, StreamKind::Stderr] {
             let mut pipes = KeptPipes::new();
-            let stream = Stream { kind, ..stdout_of(rank) };
+            let stream = Stream {
+                kind,
+                ..stdout_of(rank)
+            };
             running.attach(stream, &pipes);
             pipes.write(&format!("{rank}\n"));
             pipes.close();
@@ -78,7 +81,11 @@ async fn what_is_redirected_or_filtered_is_not_shown() {
     running.drain().await;
     for rank in 0..2 {
         for kind in [StreamKind::Stdout, StreamKind::Stderr] {
-            let log = std::fs::read_to_string(job.log(Stream { kind, ..stdout_of(rank) })).unwrap();
+            let log = std::fs::read_to_string(job.log(Stream {
+                kind,
+                ..stdout_of(rank)
+            }))
+            .unwrap();
             assert_eq!(log, format!("{rank}\n"));
         }
     }
@@ -103,7 +110,10 @@ async fn a_line_without_an_end_is_shown_after_a_while() {
     pipes.close();
     running.drain().await;
     assert_eq!(running.outputs.tail(1, 0).stdout, ["Password accepted"]);
-    assert_eq!(std::fs::read_to_string(job.log(stdout_of(0))).unwrap(), "Password accepted\n");
+    assert_eq!(
+        std::fs::read_to_string(job.log(stdout_of(0))).unwrap(),
+        "Password accepted\n"
+    );
     assert_eq!(running.shown(), "[default0]:Password accepted\n");
 }
 
@@ -114,11 +124,37 @@ async fn steps_are_told_and_lines_are_remembered() {
     let mut pipes = KeptPipes::new();
     running.attach(stdout_of(0), &pipes);
     pipes.write("loading\nstep 1 loss 3.0\n");
-    running.event(|event| *event == OutputEvent::Step { generation: 1, local_rank: 0, step: 1 }).await;
+    running
+        .event(|event| {
+            *event
+                == OutputEvent::Step {
+                    generation: 1,
+                    local_rank: 0,
+                    step: 1,
+                }
+        })
+        .await;
     pipes.write("ste");
-    until("the half step to be seen", || running.outputs.tail(1, 0).stdout.last().is_some_and(|line| line == "ste")).await;
+    until("the half step to be seen", || {
+        running
+            .outputs
+            .tail(1, 0)
+            .stdout
+            .last()
+            .is_some_and(|line| line == "ste")
+    })
+    .await;
     pipes.write("p 12 loss 2.0\n");
-    running.event(|event| *event == OutputEvent::Step { generation: 1, local_rank: 0, step: 12 }).await;
+    running
+        .event(|event| {
+            *event
+                == OutputEvent::Step {
+                    generation: 1,
+                    local_rank: 0,
+                    step: 12,
+                }
+        })
+        .await;
     for line in 0..1000 {
         pipes.write(&format!("line {line}\n"));
     }
@@ -150,7 +186,12 @@ async fn chosen_lines_are_copied() {
         lines.sort_unstable();
         lines
     };
-    let expected = ["[default0]:a loss", "[default0]:grad", "[default1]:a loss", "[default1]:grad"];
+    let expected = [
+        "[default0]:a loss",
+        "[default0]:grad",
+        "[default1]:a loss",
+        "[default1]:grad",
+    ];
     until("the copies", || lines() == expected).await;
 }
 
@@ -162,7 +203,10 @@ async fn a_process_left_behind_does_not_hold_up_the_end() {
     running.attach(stdout_of(0), &pipes);
     pipes.write("before\n");
     let log = job.log(stdout_of(0));
-    until("the line", || std::fs::read_to_string(&log).is_ok_and(|text| text == "before\n")).await;
+    until("the line", || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text == "before\n")
+    })
+    .await;
     let drained = running.outputs.drained(1, Instant::now()).await;
     assert_eq!(drained.unfinished, [stdout_of(0)]);
     pipes.close();
@@ -173,13 +217,30 @@ async fn a_process_left_behind_does_not_hold_up_the_end() {
 async fn both_console_streams_in_one_file_keep_lines_whole() {
     let job = Job::new(Mode::Torchrun, 2);
     let shared = job.directory.path().join("console");
-    let open = || OwnedFd::from(File::options().append(true).create(true).open(&shared).unwrap());
-    let mut running = job.start_with(ConsoleTargets { stdout: open(), stderr: open() });
+    let open = || {
+        OwnedFd::from(
+            File::options()
+                .append(true)
+                .create(true)
+                .open(&shared)
+                .unwrap(),
+        )
+    };
+    let mut running = job.start_with(ConsoleTargets {
+        stdout: open(),
+        stderr: open(),
+    });
     let mut children = Vec::new();
     for rank in 0..2 {
         for kind in [StreamKind::Stdout, StreamKind::Stderr] {
             let mut pipes = KeptPipes::new();
-            running.attach(Stream { kind, ..stdout_of(rank) }, &pipes);
+            running.attach(
+                Stream {
+                    kind,
+                    ..stdout_of(rank)
+                },
+                &pipes,
+            );
             let program = "
 import os
 for i in range(400):

@@ -11,12 +11,14 @@ const RUN_DIR: &str = "STEADFAST_TEST_RUN_DIR";
 async fn an_agent_that_is_killed_at_any_time_loses_nothing() {
     let job = Job::new(Mode::Torchrun, 1);
     let mut pipes = KeptPipes::new();
-    let mut worker = pipes.python("
+    let mut worker = pipes.python(
+        "
 import os, time
 for i in range(3000):
     os.write(1, b''.join(b'%050d\\n' % n for n in range(i * 40, (i + 1) * 40)))
     time.sleep(0.0005)
-");
+",
+    );
     let mut killed = 0;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -45,11 +47,18 @@ for i in range(3000):
 }
 
 fn start_agent(job: &Job, pipes: &KeptPipes) -> Child {
-    use std::os::fd::AsRawFd as _;
-    let [worker, read, write] = [&pipes.worker_read, &pipes.spool_read, &pipes.spool_write].map(|end| end.as_raw_fd());
+    let [worker, read, write] = [&pipes.worker_read, &pipes.spool_read, &pipes.spool_write]
+        .map(std::os::fd::AsRawFd::as_raw_fd);
     command(std::env::current_exe().unwrap().to_str().unwrap())
-        .args(["output::tests::kill::agent_process", "--exact", "--nocapture"])
-        .env(PIPES, format!("{} {worker} {read} {write}", std::process::id()))
+        .args([
+            "output::tests::kill::agent_process",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(
+            PIPES,
+            format!("{} {worker} {read} {write}", std::process::id()),
+        )
         .env(RUN_DIR, job.directory.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -72,7 +81,11 @@ fn wait_until_attached(mut stderr: File) {
     let mut buffer = [0; 256];
     while !seen.windows(8).any(|window| window == b"attached") {
         let count = stderr.read(&mut buffer).unwrap();
-        assert!(count > 0, "the agent ended: {}", String::from_utf8_lossy(&seen));
+        assert!(
+            count > 0,
+            "the agent ended: {}",
+            String::from_utf8_lossy(&seen)
+        );
         seen.extend_from_slice(&buffer[..count]);
     }
 }
@@ -80,11 +93,22 @@ fn wait_until_attached(mut stderr: File) {
 /// The agent: does nothing unless the test above started it.
 #[tokio::test]
 async fn agent_process() {
-    let (Ok(numbers), Ok(run_dir)) = (std::env::var(PIPES), std::env::var(RUN_DIR)) else { return };
-    let numbers: Vec<u32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+    let (Ok(numbers), Ok(run_dir)) = (std::env::var(PIPES), std::env::var(RUN_DIR)) else {
+        return;
+    };
+    let numbers: Vec<u32> = numbers
+        .split(' ')
+        .map(|number| number.parse().unwrap())
+        .collect();
     let open = |number: u32, write: bool| {
         let path = format!("/proc/{}/fd/{number}", numbers[0]);
-        OwnedFd::from(File::options().read(!write).write(write).open(path).unwrap())
+        OwnedFd::from(
+            File::options()
+                .read(!write)
+                .write(write)
+                .open(path)
+                .unwrap(),
+        )
     };
     let mut job = Job::new(Mode::Torchrun, 1);
     job.settings.log.run_dir = run_dir.into();

@@ -5,7 +5,8 @@ use crate::output::lines::{Assembler, End, PIECE_BYTES};
 fn pieces(text: &str, size: usize) -> Vec<(String, End)> {
     let mut assembler = Assembler::default();
     let mut found = Vec::new();
-    let mut keep = |piece: &[u8], end| found.push((String::from_utf8(piece.to_vec()).unwrap(), end));
+    let mut keep =
+        |piece: &[u8], end| found.push((String::from_utf8(piece.to_vec()).unwrap(), end));
     for part in text.as_bytes().chunks(size) {
         assembler.push(part, &mut keep);
     }
@@ -35,13 +36,27 @@ fn pieces_do_not_depend_on_how_the_bytes_arrive() {
 
 #[test]
 fn long_lines_are_cut_and_nothing_is_lost() {
-    let text = format!("{}\n{}", "a".repeat(3 * PIECE_BYTES + 5), "b".repeat(2 * PIECE_BYTES));
+    let text = format!(
+        "{}\n{}",
+        "a".repeat(3 * PIECE_BYTES + 5),
+        "b".repeat(2 * PIECE_BYTES)
+    );
     for size in [1000, PIECE_BYTES, PIECE_BYTES + 1, text.len()] {
         let found = pieces(&text, size);
-        assert!(found.iter().all(|(piece, _)| piece.len() <= 2 * PIECE_BYTES));
+        assert!(
+            found
+                .iter()
+                .all(|(piece, _)| piece.len() <= 2 * PIECE_BYTES)
+        );
         let again: String = found
             .iter()
-            .map(|(piece, end)| if *end == End::Line { format!("{piece}\n") } else { piece.clone() })
+            .map(|(piece, end)| {
+                if *end == End::Line {
+                    format!("{piece}\n")
+                } else {
+                    piece.clone()
+                }
+            })
             .collect();
         assert!(again == text, "in parts of {size}");
     }

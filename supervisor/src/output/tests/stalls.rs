@@ -11,7 +11,9 @@ for i in range(1024):
 ";
 
 fn chatty() -> Vec<u8> {
-    (0..1024 * 264).flat_map(|number| format!("{number:030}\n").into_bytes()).collect()
+    (0..1024 * 264)
+        .flat_map(|number| format!("{number:030}\n").into_bytes())
+        .collect()
 }
 
 #[tokio::test]
@@ -22,24 +24,44 @@ async fn a_stalled_console_holds_up_neither_the_worker_nor_the_file() {
     running.attach(stdout_of(0), &pipes);
     let mut worker = pipes.python(CHATTY);
     finished(&mut worker).await;
-    running.event(|event| matches!(event, OutputEvent::Dropped { .. })).await;
+    running
+        .event(|event| matches!(event, OutputEvent::Dropped { .. }))
+        .await;
     let log = job.log(stdout_of(0));
-    until("the file", || std::fs::metadata(&log).is_ok_and(|file| file.len() == 31 * 1024 * 264)).await;
+    until("the file", || {
+        std::fs::metadata(&log).is_ok_and(|file| file.len() == 31 * 1024 * 264)
+    })
+    .await;
     assert!(std::fs::read(&log).unwrap() == chatty(), "the file differs");
-    assert!(running.outputs.dropped()[0].contains("missing on the console from local rank 0's stdout"));
+    assert!(
+        running.outputs.dropped()[0].contains("missing on the console from local rank 0's stdout")
+    );
     // Whoever reads again is told.
     let reader = running.stdout.take().unwrap();
     let reader = std::thread::spawn(move || read_all(reader));
     let second = KeptPipes::new();
-    running.attach(Stream { local_rank: 1, ..stdout_of(1) }, &second);
+    running.attach(
+        Stream {
+            local_rank: 1,
+            ..stdout_of(1)
+        },
+        &second,
+    );
     second.write("back\n");
-    let drained = running.outputs.drained(1, Instant::now() + Duration::from_millis(1)).await;
+    let drained = running
+        .outputs
+        .drained(1, Instant::now() + Duration::from_millis(1))
+        .await;
     assert!(!drained.unfinished.is_empty());
     drop(second);
     running.drain().await;
     drop(running);
     let shown = reader.join().unwrap();
-    assert!(shown.starts_with("[default0]:000000000000000000000000000000\n"), "{}", &shown[..100]);
+    assert!(
+        shown.starts_with("[default0]:000000000000000000000000000000\n"),
+        "{}",
+        &shown[..100]
+    );
     assert!(shown.contains("[default1]:back\n"));
 }
 
@@ -53,8 +75,15 @@ async fn a_console_whose_reader_is_gone_does_not_matter() {
     let mut worker = pipes.python(CHATTY);
     finished(&mut worker).await;
     running.drain().await;
-    assert!(std::fs::read(job.log(stdout_of(0))).unwrap() == chatty(), "the file differs");
-    assert!(running.outputs.dropped()[0].contains("Broken pipe"), "{:?}", running.outputs.dropped());
+    assert!(
+        std::fs::read(job.log(stdout_of(0))).unwrap() == chatty(),
+        "the file differs"
+    );
+    assert!(
+        running.outputs.dropped()[0].contains("Broken pipe"),
+        "{:?}",
+        running.outputs.dropped()
+    );
 }
 
 #[tokio::test]
@@ -69,14 +98,24 @@ async fn a_full_disk_costs_output_but_no_time_and_is_used_again_when_it_has_room
     running.attach(stdout_of(0), &pipes);
     let mut worker = pipes.python(CHATTY);
     finished(&mut worker).await;
-    let error = running.event(|event| matches!(event, OutputEvent::LogError { .. })).await;
+    let error = running
+        .event(|event| matches!(event, OutputEvent::LogError { .. }))
+        .await;
     assert_eq!(
         error,
-        OutputEvent::LogError { path: log.clone(), error: "No space left on device (os error 28)".to_owned() }
+        OutputEvent::LogError {
+            path: log.clone(),
+            error: "No space left on device (os error 28)".to_owned()
+        }
     );
-    running.event(|event| matches!(event, OutputEvent::Dropped { .. })).await;
+    running
+        .event(|event| matches!(event, OutputEvent::Dropped { .. }))
+        .await;
     let dropped = running.outputs.dropped();
-    assert!(dropped[0].contains("No space left on device"), "{dropped:?}");
+    assert!(
+        dropped[0].contains("No space left on device"),
+        "{dropped:?}"
+    );
     // Room again.
     let real = job.directory.path().join("real.log");
     std::fs::remove_file(&log).unwrap();
@@ -85,10 +124,22 @@ async fn a_full_disk_costs_output_but_no_time_and_is_used_again_when_it_has_room
     drop(kept);
     running.drain().await;
     let text = std::fs::read_to_string(&real).unwrap();
-    assert!(text.starts_with("000000000000000000000000000000\n"), "what waited in the spool comes first");
-    assert!(text.contains("of output are missing here\n"), "the gap is marked");
+    assert!(
+        text.starts_with("000000000000000000000000000000\n"),
+        "what waited in the spool comes first"
+    );
+    assert!(
+        text.contains("of output are missing here\n"),
+        "the gap is marked"
+    );
     assert!(text.ends_with("\nafter\n"));
-    assert!(running.events().iter().all(|event| !matches!(event, OutputEvent::LogError { .. })), "told once");
+    assert!(
+        running
+            .events()
+            .iter()
+            .all(|event| !matches!(event, OutputEvent::LogError { .. })),
+        "told once"
+    );
 }
 
 #[tokio::test]
@@ -104,19 +155,43 @@ async fn a_log_that_hangs_holds_up_neither_the_worker_nor_the_console() {
     running.attach(stdout_of(0), &pipes);
     let mut worker = pipes.python(CHATTY);
     finished(&mut worker).await;
-    running.event(|event| matches!(event, OutputEvent::Dropped { .. })).await;
-    let drained = running.outputs.drained(1, Instant::now() + Duration::from_millis(10)).await;
+    running
+        .event(|event| matches!(event, OutputEvent::Dropped { .. }))
+        .await;
+    let drained = running
+        .outputs
+        .drained(1, Instant::now() + Duration::from_millis(10))
+        .await;
     assert_eq!(drained.unfinished, [stdout_of(0)]);
     let dropped = running.outputs.dropped();
-    assert!(dropped.iter().any(|words| words.contains("the disk does not respond")), "{dropped:?}");
-    assert!(dropped.iter().any(|words| words.contains("not yet written")), "{dropped:?}");
+    assert!(
+        dropped
+            .iter()
+            .any(|words| words.contains("the disk does not respond")),
+        "{dropped:?}"
+    );
+    assert!(
+        dropped
+            .iter()
+            .any(|words| words.contains("not yet written")),
+        "{dropped:?}"
+    );
     // The thread that hangs is let go.
     let reader = std::thread::spawn(move || std::fs::read(log).unwrap());
     running.drain().await;
     drop(running);
-    assert!(reader.join().unwrap().starts_with(b"000000000000000000000000000000\n"));
+    assert!(
+        reader
+            .join()
+            .unwrap()
+            .starts_with(b"000000000000000000000000000000\n")
+    );
     let shown = console.join().unwrap();
-    assert_eq!(shown.lines().count(), 1024 * 264, "the console missed nothing");
+    assert_eq!(
+        shown.lines().count(),
+        1024 * 264,
+        "the console missed nothing"
+    );
 }
 
 #[tokio::test]
@@ -125,20 +200,25 @@ async fn a_line_of_200_megabytes_is_kept_whole() {
     let mut running = job.start_unseen();
     let mut pipes = KeptPipes::new();
     running.attach(stdout_of(0), &pipes);
-    let mut worker = pipes.python("
+    let mut worker = pipes.python(
+        "
 import os
 for i in range(200):
     left = memoryview(bytes([97 + i % 26]) * 1000000)
     while left: left = left[os.write(1, left):]
 os.write(1, b'\\n')
-");
+",
+    );
     finished(&mut worker).await;
     running.drain().await;
     let bytes = std::fs::read(job.log(stdout_of(0))).unwrap();
     assert_eq!(bytes.len(), 200_000_001);
     for (index, block) in bytes.chunks_exact(1_000_000).enumerate() {
         let letter = b'a' + u8::try_from(index % 26).unwrap();
-        assert!(block.iter().all(|byte| *byte == letter), "block {index} differs");
+        assert!(
+            block.iter().all(|byte| *byte == letter),
+            "block {index} differs"
+        );
     }
     assert_eq!(running.outputs.dropped(), Vec::<String>::new());
     assert_eq!(running.outputs.tail(1, 0).stdout[0].len(), 2048);

@@ -3,7 +3,7 @@
 //!
 //! Signals are blocked and waited for on a thread: no handlers, hence no unsafe code. To the sender there is no difference.
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use serde_json::json;
 
 use crate::identity::Identity;
@@ -34,7 +34,8 @@ fn set<const COUNT: usize>(signals: [Signal; COUNT]) -> SigSet {
 }
 
 fn wait_on_thread(identity: &Identity, signals: SigSet, exit_code: Option<i32>) {
-    signals.thread_block().unwrap();
+    // The thread must not be the one that dies of a signal that another such thread waits for.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap();
     identity.record("listening", json!({}));
     std::thread::spawn(move || {
         loop {
@@ -45,4 +46,6 @@ fn wait_on_thread(identity: &Identity, signals: SigSet, exit_code: Option<i32>) 
             }
         }
     });
+    before.thread_set_mask().unwrap();
+    signals.thread_block().unwrap();
 }

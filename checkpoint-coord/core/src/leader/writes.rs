@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The leader's transactions and their guards.
+
+use super::Leader;
+use crate::records::encode;
+use crate::{Condition, Generation, Ledger, Operation, Plan, Transaction};
+
+/// Records of old findings that one write removes at most; stores limit the size of a transaction.
+const CLEANUP_LIMIT: usize = 64;
+
+impl Leader {
+    /// A transaction that takes effect only while we lead, nothing was decided meanwhile, and the job has not ended.
+    pub(super) fn guarded(&self) -> Transaction {
+        let keys = self.view.keys();
+        let plan = self.view.plan().map(|plan| plan.mod_revision);
+        let ledger = self.view.ledger().map(|ledger| ledger.mod_revision);
+        Transaction {
+            when: vec![
+                Condition::CreateRevision {
+                    key: keys.leader(),
+                    revision: self.epoch,
+                },
+                Condition::ModRevision {
+                    key: keys.plan(),
+                    revision: plan.unwrap_or_default(),
+                },
+                Condition::ModRevision {
+                    key: keys.ledger(),
+                    revision: ledger.unwrap_or_default(),
+                },
+                Condition::absent(keys.result()),
+            ],
+            then: Vec::new(),
+        }
+    }
+
+    pub(super) fn put_plan(&self, plan: &Plan) -> Operation {
+        Operation::Put {
+            key: self.view.keys().plan(),
+            value: encode(plan),
+            lease: None,
+        }
+    }
+
+    pub(super) fn put_ledger(&self, ledger: &Ledger) -> Operation {
+        Operation::Put {
+            key: self.view.keys().ledger(),
+            value: encode(ledger),
+            lease: None,
+        }
+    }
+
+    /// Findings of generations before `last` have been judged long ago.
+    pub(super) fn old_findings(&self, last: Generation) -> Vec<Operation> {
+        let keys = self.view.keys();
+        self.view
+            .findings_keys()
+            .filter(|(generation, _)| *generation < last)
+            .take(CLEANUP_LIMIT)
+            .map(|(generation, node)| Operation::Delete {
+                key: keys.findings(*generation, node),
+            })
+            .collect()
+    }
+}

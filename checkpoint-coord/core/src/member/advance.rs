@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a member does: it compares what is with what the plan, the result and its own findings ask for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Member, MemberEffect, TERMINATE, Work};
+use crate::{
+    EndRule, ExitReason, Instant, JobOutcome, JobResult, MemberPhase, Plan, PlanPhase,
+    RECORD_VERSION, RequestKind,
+};
+
+impl Member {
+    /// Compares what is with what should be, and does what is missing.
+    pub(super) fn advance(&mut self, now: Instant, effects: &mut Vec<MemberEffect>) {
+        self.check_registration();
+        self.stop_for_own_reasons(now, effects);
+        let ending = self.refusal.as_ref().or(self.view.result()).cloned();
+        if let Some(result) = ending {
+            self.leave(now, result, effects);
+            if self.finished {
+                return;
+            }
+        } else if let Some(plan) = self.news() {
+            self.follow(now, plan, effects);
+        }
+        self.write(effects);
+    }
+
+    /// Finds out whether this member may take part, and whether its record is still its own.
+    fn check_registration(&mut self) {
+        if let Some(spec) = self.view.spec()
+            && let Some(difference) = spec.value.disagreement(&self.settings.spec)
+        {
+            let message = format!(
+                "{} cannot join the job: {difference}; start every node with the same options",
+                self.settings.node
+            );
+            self.refuse(message);
+        }
+        if self.view.revision() < self.last_write || self.in_flight.is_some() {
+            return;
+        }
+        match self.view.member(&self.settings.node) {
+            // The lease ran out: register again.
+            None => self.written = None,
+            Some(record) if record.value.incarnation != self.settings.incarnation => {
+                if self.written.is_some() {
+                    self.refuse(format!(
+                        "another supervisor has joined the job under the name {}; give each node its own name",
+                        self.settings.node
+                    ));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn refuse(&mut self, message: String) {
+        let generation = self.generation();
+        self.refusal.get_or_insert_with(|| JobResult {
+            version: RECORD_VERSION,
+            outcome: JobOutcome::Failed,
+            rule: EndRule::Refused,
+            exit: ExitReason::Configuration,
+            message,
+            generation,
+            root_cause: None,
+            others: Vec::new(),
+            restarts: generation.restart_count(),
+            best_step: None,
+            extra: BTreeMap::new(),
+        });
+    }
+
+    /// A fault among our own workers, or a request made here, needs no plan: the stop begins at once.
+    fn stop_for_own_reasons(&mut self, now: Instant, effects: &mut Vec<MemberEffect>) {
+        let Some(work) = self.work.as_ref().filter(|work| work.is_active()) else {
+            return;
+        };
+        if let Some(fault) = work.fault() {
+            let reason = fault.summary.clone();
+            let grace = self.settings.restart_grace;
+            self.order_stop(now, TERMINATE, grace, reason, effects);
+        } else if let Some(request) = self.request_to_obey().cloned() {
+            match request.kind {
+                RequestKind::Stop { signal, grace_ms } => {
+                    let grace = self.stop_grace(grace_ms);
+                    self.order_stop(now, signal, grace, request.reason, effects);
+                }
+                RequestKind::Restart if request.generation == work.generation => {
+                    let grace = self.settings.stop_grace;
+                    self.order_stop(now, TERMINATE, grace, request.reason, effects);
+                }
+                RequestKind::Restart => {}
+            }
+        }
+    }
+
+    /// The job has ended: leave as soon as nothing of ours runs.
+    fn leave(&mut self, now: Instant, result: JobResult, effects: &mut Vec<MemberEffect>) {
+        match self.work.as_ref().map(Work::phase) {
+            Some(None | Some(MemberPhase::Running)) => {
+                let grace = self.settings.stop_grace;
+                let reason = result.message.clone();
+                self.order_stop(now, TERMINATE, grace, reason, effects);
+            }
+            Some(Some(MemberPhase::Draining)) => {}
+            None | Some(Some(_)) => {
+                self.finished = true;
+                effects.push(MemberEffect::Finish(result));
+            }
+        }
+    }
+
+    /// The plan, if it asks for something that has not been begun. Most events find that it does not.
+    fn news(&self) -> Option<Plan> {
+        let plan = &self.view.plan()?.value;
+        let current = self.generation();
+        let stopping = self
+            .work
+            .as_ref()
+            .is_some_and(|work| work.stop_began.is_some());
+        let drain = plan.generation == current && !plan.is_run() && !stopping;
+        (plan.generation > current || drain).then(|| plan.clone())
+    }
+
+    /// Does what the plan says.
+    fn follow(&mut self, now: Instant, plan: Plan, effects: &mut Vec<MemberEffect>) {
+        let current = self.generation();
+        if plan.generation == current {
+            if let PlanPhase::Drain {
+                signal,
+                requested,
+                grace_ms,
+                why,
+            } = plan.phase
+            {
+                let grace = if requested {
+                    self.stop_grace(grace_ms)
+                } else {
+                    self.settings.restart_grace
+                };
+                self.order_stop(now, signal, grace, why, effects);
+            }
+            return;
+        }
+        if let Some(work) = &self.work
+            && work.stopped.is_none()
+        {
+            let reason = format!("generation {current} is over");
+            let grace = self.settings.restart_grace;
+            self.order_stop(now, TERMINATE, grace, reason, effects);
+            return;
+        }
+        self.begin(now, plan, effects);
+    }
+
+    /// Takes up a generation; nothing of an older one is left on this node.
+    fn begin(&mut self, now: Instant, plan: Plan, effects: &mut Vec<MemberEffect>) {
+        let Some(place) = plan
+            .member(&self.settings.node)
+            .filter(|place| place.incarnation == self.settings.incarnation)
+        else {
+            self.work = None;
+            return;
+        };
+        let work = Work::new(
+            plan.generation,
+            self.settings.node.clone(),
+            place.slots,
+            place.base_rank,
+        );
+        if plan.is_run() && self.stop_request().is_none() {
+            self.work = Some(work);
+            effects.push(MemberEffect::Start { plan });
+        } else {
+            self.work = Some(work.never_started(now));
+        }
+    }
+
+    /// Begins to stop the workers, unless that has begun already.
+    fn order_stop(
+        &mut self,
+        now: Instant,
+        first_signal: i32,
+        grace: Duration,
+        reason: String,
+        effects: &mut Vec<MemberEffect>,
+    ) {
+        if let Some(work) = &mut self.work
+            && work.stop_began.is_none()
+        {
+            work.stop_began = Some(now);
+            effects.push(MemberEffect::Stop {
+                generation: work.generation,
+                first_signal,
+                grace,
+                reason,
+            });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a member writes about itself.
+
+use std::collections::BTreeMap;
+
+use steadfast_proto::v1::Finding;
+
+use super::{Member, MemberEffect, Work};
+use crate::records::encode;
+use crate::{
+    Condition, FindingsRecord, MemberPhase, MemberRecord, Operation, RECORD_VERSION, Revision,
+    Transaction,
+};
+
+/// What a member writes about itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Report {
+    pub(super) record: MemberRecord,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Member {
+    pub(super) fn write(&mut self, effects: &mut Vec<MemberEffect>) {
+        if self.in_flight.is_some() || self.retry_at.is_some() {
+            return;
+        }
+        let report = self.report();
+        if self.written.as_ref() == Some(&report) {
+            return;
+        }
+        let transaction = self.transaction(&report);
+        self.in_flight = Some(report);
+        effects.push(MemberEffect::Write(transaction));
+    }
+
+    fn transaction(&self, report: &Report) -> Transaction {
+        let keys = &self.settings.keys;
+        let mut transaction = Transaction {
+            when: vec![Condition::ModRevision {
+                key: keys.member(&self.settings.node),
+                revision: self.own_revision(),
+            }],
+            then: vec![Operation::Put {
+                key: keys.member(&self.settings.node),
+                value: encode(&report.record),
+                lease: self.settings.lease,
+            }],
+        };
+        if self.view.spec().is_none() && self.written.is_none() {
+            transaction.when.push(Condition::absent(keys.spec()));
+            transaction.then.push(Operation::Put {
+                key: keys.spec(),
+                value: encode(&self.settings.spec),
+                lease: None,
+            });
+        }
+        let written = self
+            .written
+            .as_ref()
+            .map(|written| (written.record.generation, written.findings.as_slice()));
+        let generation = report.record.generation;
+        if !report.findings.is_empty() && written != Some((generation, &report.findings)) {
+            transaction.then.push(Operation::Put {
+                key: keys.findings(generation, &self.settings.node),
+                value: encode(&FindingsRecord {
+                    version: RECORD_VERSION,
+                    findings: report.findings.clone(),
+                    extra: BTreeMap::new(),
+                }),
+                lease: None,
+            });
+        }
+        transaction
+    }
+
+    /// The revision of our own record: nobody else writes it, unless another supervisor goes by our name.
+    fn own_revision(&self) -> Revision {
+        if self.view.revision() < self.last_write {
+            return self.last_write;
+        }
+        self.view
+            .member(&self.settings.node)
+            .map_or(Revision(0), |record| record.mod_revision)
+    }
+
+    fn report(&self) -> Report {
+        let work = self.work.as_ref();
+        let exact = work.is_some_and(|work| !work.is_active());
+        // While the workers are being started the record still speaks of what was before; it says nothing that the
+        // plan does not say, and saves a write for each member.
+        let phase = work.and_then(Work::phase).unwrap_or(MemberPhase::Idle);
+        let record = MemberRecord {
+            version: RECORD_VERSION,
+            node: self.settings.node.clone(),
+            incarnation: self.settings.incarnation,
+            address: self.settings.address.clone(),
+            slots: self.settings.slots,
+            generation: self.generation(),
+            phase,
+            next_port: self.next_port,
+            step: work.and_then(|work| {
+                if exact {
+                    work.best_step
+                } else {
+                    work.reported_step
+                }
+            }),
+            stop_began: work.and_then(|work| work.stop_began),
+            unkillable: work
+                .and_then(|work| work.stopped.clone())
+                .unwrap_or_default(),
+            clean: work.is_some_and(Work::is_clean),
+            request: self.request.clone(),
+            extra: self.extra.clone(),
+        };
+        Report {
+            record,
+            findings: work.map(|work| work.findings.clone()).unwrap_or_default(),
+        }
+    }
+}

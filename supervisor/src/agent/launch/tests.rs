@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use steadfast_core::{Endpoint, Generation, PlanPhase, Rank};
+
+use super::*;
+use crate::cli::{Invocation, parse};
+use crate::config::Host;
+
+/// The settings that a command line gives on a machine where `python3` exists.
+fn settings(arguments: &[&str]) -> Settings {
+    let root = tempfile::tempdir().unwrap();
+    let bin = root.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for program in ["python3", "train"] {
+        fs::write(bin.join(program), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(root.path().join("train.py"), "").unwrap();
+    let arguments: Vec<OsString> = std::iter::once("steadfast")
+        .chain(arguments.iter().copied())
+        .map(OsString::from)
+        .collect();
+    match parse(&Host::for_test(root.path()), &arguments).unwrap() {
+        Invocation::Run(settings) => *settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plan(generation: u64, slots: u32) -> Plan {
+    let member = |node: &str, base_rank| PlanMember {
+        node: node.into(),
+        incarnation: Incarnation(1),
+        slots,
+        base_rank: Rank(base_rank),
+    };
+    Plan {
+        version: 1,
+        generation: Generation(generation),
+        phase: PlanPhase::Run,
+        members: vec![member("first", 0), member("host7", slots)],
+        world_size: 2 * slots,
+        master: Endpoint {
+            address: "first.example".to_owned(),
+            port: 4242,
+        },
+        restart_count: generation - 1,
+        why: String::new(),
+        extra: BTreeMap::new(),
+    }
+}
+
+fn start(settings: &Settings, plan: &Plan, inherited: Inherited<'_>) -> Vec<WorkerRequest> {
+    let place = place(plan, &settings.node).unwrap();
+    workers(
+        settings,
+        plan,
+        place,
+        Path::new("/run/control.sock"),
+        inherited,
+    )
+}
+
+fn variable(worker: &WorkerRequest, name: &str) -> Option<String> {
+    let found = worker
+        .environment
+        .iter()
+        .filter(|(each, _)| each == name)
+        .collect::<Vec<_>>();
+    assert!(found.len() <= 1, "{name} is set twice");
+    found
+        .first()
+        .map(|(_, value)| value.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_worker_finds_what_torchrun_would_tell_it() {
+    let settings = settings(&[
+        "torchrun",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "4",
+        "--rdzv-id",
+        "id7",
+        "--role",
+        "trainer",
+        "--log-dir",
+        "/logs",
+        "train.py",
+    ]);
+    let started = start(&settings, &plan(3, 2), &|_| None);
+    let mut text = String::new();
+    for (name, value) in &started[1].environment {
+        writeln!(text, "{name}={}", value.to_string_lossy()).unwrap();
+    }
+    let mut filters = insta::Settings::clone_current();
+    filters.add_filter("id7_[A-Za-z0-9_]{8}", "id7_RANDOM");
+    filters.add_filter("JOB_ID=id7-[a-z0-9]{6}", "JOB_ID=id7-RANDOM");
+    filters.bind(|| {
+        insta::assert_snapshot!(text, @r"
+    RANK=3
+    LOCAL_RANK=1
+    GROUP_RANK=1
+    ROLE_RANK=3
+    LOCAL_WORLD_SIZE=2
+    WORLD_SIZE=4
+    GROUP_WORLD_SIZE=2
+    ROLE_WORLD_SIZE=4
+    MASTER_PORT=4242
+    TORCHELASTIC_RESTART_COUNT=2
+    TORCHELASTIC_MAX_RESTARTS=4
+    STEADFAST_GENERATION=3
+    ROLE_NAME=trainer
+    MASTER_ADDR=first.example
+    TORCHELASTIC_RUN_ID=id7
+    TORCHELASTIC_USE_AGENT_STORE=False
+    TORCHELASTIC_ERROR_FILE=/logs/id7_RANDOM/attempt_2/1/error.json
+    TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT
+    STEADFAST_JOB_ID=id7-RANDOM
+    STEADFAST_NODE=host7
+    STEADFAST_CONTROL=/run/control.sock
+    TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+    PYTHONUNBUFFERED=1
+    OMP_NUM_THREADS=1
+    ")
+    });
+}
+
+#[test]
+fn what_the_user_has_set_is_left_alone() {
+    let settings = settings(&["run", "--nproc-per-node", "2", "--", "train"]);
+    let given = |name: &str| {
+        let own = [
+            "OMP_NUM_THREADS",
+            "PYTHONUNBUFFERED",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        ];
+        own.contains(&name).then(|| OsString::from("mine"))
+    };
+    let started = start(&settings, &plan(1, 2), &given);
+    for name in [
+        "OMP_NUM_THREADS",
+        "PYTHONUNBUFFERED",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    ] {
+        assert_eq!(
+            variable(&started[0], name),
+            None,
+            "{name} comes from the keeper as it is"
+        );
+    }
+    assert!(!limits_threads(&settings, &given));
+}
+
+#[test]
+fn a_launcher_inside_the_command_does_not_restart_by_itself() {
+    let settings = settings(&["run", "--", "train"]);
+    let started = start(&settings, &plan(1, 1), &|_| None);
+    assert_eq!(
+        variable(&started[0], "PET_MAX_RESTARTS").as_deref(),
+        Some("0")
+    );
+}
+
+#[test]
+fn a_virtual_local_rank_sees_its_own_gpu_as_the_only_one() {
+    let settings = settings(&[
+        "torchrun",
+        "--nproc-per-node",
+        "2",
+        "--virtual-local-rank",
+        "train.py",
+    ]);
+    let given =
+        |name: &str| (name == "CUDA_VISIBLE_DEVICES").then(|| OsString::from("GPU-a, GPU-b"));
+    let started = start(&settings, &plan(1, 2), &given);
+    for (worker, device) in started.iter().zip(["GPU-a", "GPU-b"]) {
+        assert_eq!(variable(worker, "LOCAL_RANK").as_deref(), Some("0"));
+        assert_eq!(
+            variable(worker, "CUDA_VISIBLE_DEVICES").as_deref(),
+            Some(device)
+        );
+    }
+    let started = start(&settings, &plan(1, 2), &|_| None);
+    assert_eq!(
+        variable(&started[1], "CUDA_VISIBLE_DEVICES").as_deref(),
+        Some("1")
+    );
+}
+
+#[test]
+fn a_plan_without_this_node_gives_it_no_place() {
+    assert!(place(&plan(1, 1), "elsewhere").is_none());
+}
