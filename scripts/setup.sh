@@ -5,7 +5,7 @@
 # (`scripts/setup.sh --test`). Installs only what is missing, and touches neither apt nor the network when nothing is.
 # quickstart.sh and test.sh source this file and call setup_build and setup_test.
 
-RUST_MINIMUM=1.90
+RUST_MINIMUM=1.91
 NEXTEST_VERSION=0.9.151
 CARGO_DENY_VERSION=0.20.2
 

@@ -32,6 +32,38 @@ pub(crate) enum Failure {
         /// What is wrong with it.
         why: String,
     },
+    /// A program that is needed is not there.
+    #[error("failed to find {0}: it is neither named on the command line nor on PATH; build or install it first")]
+    NotFound(String),
+    /// A program could not be started.
+    #[error("failed to start {name}: {reason}")]
+    Start {
+        /// The program.
+        name: String,
+        /// The system's words.
+        reason: io::Error,
+    },
+    /// A program ended that should not have, or not so.
+    #[error("failed to measure {name}: it ended too early or badly ({status}); its last words:\n{last_words}")]
+    Ended {
+        /// The program.
+        name: String,
+        /// Exit code or signal.
+        status: String,
+        /// The end of its standard error.
+        last_words: String,
+    },
+    /// Something that was waited for did not happen.
+    #[error("failed to wait for {what}: it did not happen within {seconds} s")]
+    Waited {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        seconds: u64,
+    },
+    /// Something is not as the harness takes it to be.
+    #[error("failed to measure: {0}")]
+    Unexpected(String),
 }
 
 impl Failure {

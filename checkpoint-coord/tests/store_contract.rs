@@ -153,7 +153,7 @@ mod contract {
     }
 
     pub(super) async fn a_revoked_lease_ends_at_once(store: impl Store) {
-        let lease = store.lease_grant(Duration::from_secs(3_600)).await.unwrap();
+        let lease = store.lease_grant(Duration::from_hours(1)).await.unwrap();
         write(&store, vec![], vec![put_operation("v/a", "1", Some(lease))]).await;
         // A key that was written anew without the lease stays.
         write(&store, vec![], vec![put_operation("v/b", "1", Some(lease))]).await;

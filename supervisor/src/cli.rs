@@ -26,8 +26,8 @@ pub(crate) enum Invocation {
     Run(Box<Settings>),
     /// Talk to a running job.
     Control(Control),
-    /// Be the agent; the keeper starts it so. The arguments are the keeper's.
-    Agent(Vec<OsString>),
+    /// Be the agent; the keeper starts it so.
+    Agent,
     /// Print this to standard output; there is nothing else to do.
     Print(String),
 }
@@ -104,7 +104,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
     // torchrun's line follows argparse's rules, and the agent's is the keeper's: neither is clap's to read.
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("torchrun") => return torchrun(host, &arguments[2..]),
-        Some("__agent") => return Ok(Invocation::Agent(arguments[2..].to_vec())),
+        Some("__agent") => return Ok(Invocation::Agent),
         _ => {}
     }
     let matches = tree::root().try_get_matches_from(arguments)?;

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(error) => fail(&error, exit_code::ExitCode::Configuration),
         },
-        Ok(Invocation::Agent(_)) => match agent::run() {
+        Ok(Invocation::Agent) => match agent::run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, exit_code::ExitCode::Configuration),
         },

@@ -24,6 +24,7 @@ mod log_file;
 mod peek;
 mod prefix;
 mod pump;
+mod reader;
 mod spool;
 mod tail;
 #[cfg(test)]

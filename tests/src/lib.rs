@@ -31,6 +31,7 @@ mod patience;
 mod processes;
 mod random;
 mod requirement;
+mod training;
 
 pub use binaries::{fake_worker, steadfast};
 pub use expected::numbered_lines;
@@ -42,3 +43,4 @@ pub use patience::{DEADLINE, eventually, pause};
 pub use processes::{Found, children, is_alive, process_state, send};
 pub use random::Random;
 pub use requirement::{Requirement, long_tests, python};
+pub use training::Training;

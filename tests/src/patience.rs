@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// How long anything may take before it is called a failure. It is no expectation: a loaded machine is slow.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_mins(1);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 

@@ -29,13 +29,13 @@ async fn contents_outlive_the_store_with_their_revisions() {
     let store = EmbeddedStore::open(medium.clone()).unwrap();
     store.transact(put("a", "1")).await.unwrap();
     store.transact(put("a", "2")).await.unwrap();
-    let lease = store.lease_grant(Duration::from_secs(60)).await.unwrap();
+    let lease = store.lease_grant(Duration::from_mins(1)).await.unwrap();
     let before = store.range("").await.unwrap();
     drop(store);
     let store = EmbeddedStore::open(medium).unwrap();
     assert_eq!(store.range("").await.unwrap(), before);
     store.lease_keepalive(lease).await.unwrap();
-    let second = store.lease_grant(Duration::from_secs(60)).await.unwrap();
+    let second = store.lease_grant(Duration::from_mins(1)).await.unwrap();
     assert_ne!(lease, second);
 }
 

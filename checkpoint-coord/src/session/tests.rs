@@ -234,7 +234,7 @@ fn settings(max_restarts: u32) -> SessionSettings {
             lease: None,
         },
         leader: LeaderSettings::default(),
-        lease_ttl: Duration::from_secs(3_600),
+        lease_ttl: Duration::from_hours(1),
     }
 }
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+use FaultClass::{GpuHardware, GpuMemory, Hang, HostMemory, Killed, Network, Program, Storage};
+use FaultRole::{Cause, Consequence};
+use Repeatability::{Certain, MayDiffer};
+
 use super::*;
 
 fn look(exit: Exit, stderr: &[&str]) -> Finding {
@@ -18,138 +22,137 @@ fn verdict(finding: &Finding) -> Verdict {
     (finding.class(), finding.role(), finding.repeatability())
 }
 
+const HEADER: &str = "Traceback (most recent call last):";
+const FRAME: &str = "  File \"train.py\", line 3, in main";
+
+const ENDS: &[(Exit, &[&str], Verdict)] = &[
+    (
+        Exit::Code(1),
+        &[HEADER, FRAME, "ValueError: bad batch"],
+        (Program, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[HEADER, FRAME, "ModuleNotFoundError: No module named 'x'"],
+        (Program, Cause, Certain),
+    ),
+    (
+        Exit::Code(1),
+        &[FRAME, "    f(", "SyntaxError: '(' was never closed"],
+        (Program, Cause, Certain),
+    ),
+    (
+        Exit::Code(1),
+        &["python: No module named train"],
+        (Program, Cause, Certain),
+    ),
+    (
+        Exit::Code(2),
+        &["python3: can't open file '/a/b.py': [Errno 2] No such file"],
+        (Program, Cause, Certain),
+    ),
+    (
+        Exit::Code(2),
+        &[
+            "usage: train.py [-h]",
+            "train.py: error: unrecognized arguments: --x",
+        ],
+        (Program, Cause, Certain),
+    ),
+    (
+        Exit::Code(127),
+        &["sh: 1: nope: not found"],
+        (Program, Cause, Certain),
+    ),
+    (Exit::Code(126), &[], (Program, Cause, Certain)),
+    (Exit::Code(3), &["gave up"], (Program, Cause, MayDiffer)),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        ],
+        (GpuMemory, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[HEADER, FRAME, "MemoryError"],
+        (HostMemory, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[HEADER, FRAME, "OSError: [Errno 28] No space left on device"],
+        (Storage, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
+            "ConnectionResetError: [Errno 104] Connection reset by peer",
+        ],
+        (Network, Consequence, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
+            "RuntimeError: [../gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:100",
+        ],
+        (Network, Consequence, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
+            "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclRemoteError: A call failed",
+        ],
+        (Network, Consequence, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            "NCCL WARN Cuda failure 'out of memory'",
+            HEADER,
+            FRAME,
+            "torch.distributed.DistBackendError: NCCL error in: x",
+        ],
+        (GpuMemory, Cause, MayDiffer),
+    ),
+    (
+        Exit::Signal(6),
+        &["[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"],
+        (Hang, Consequence, MayDiffer),
+    ),
+    (
+        Exit::Signal(6),
+        &[
+            "watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered",
+        ],
+        (GpuHardware, Cause, MayDiffer),
+    ),
+    (
+        Exit::Signal(9),
+        &["step 3", "Connection reset by peer"],
+        (Killed, Cause, MayDiffer),
+    ),
+    (
+        Exit::Signal(9),
+        &["slurmstepd: error: Detected 1 oom_kill event in StepId=1.0"],
+        (HostMemory, Cause, MayDiffer),
+    ),
+    (Exit::Code(137), &["step 3"], (Killed, Cause, MayDiffer)),
+    (Exit::Signal(15), &[], (Killed, Cause, MayDiffer)),
+    (Exit::Signal(11), &["step 3"], (Program, Cause, MayDiffer)),
+    (Exit::Signal(7), &[], (Program, Cause, MayDiffer)),
+];
+
 #[test]
 fn well_known_ends_are_told_apart() {
-    use FaultClass::{GpuHardware, GpuMemory, Hang, HostMemory, Killed, Network, Program, Storage};
-    use FaultRole::{Cause, Consequence};
-    use Repeatability::{Certain, MayDiffer};
-    let header = "Traceback (most recent call last):";
-    let frame = "  File \"train.py\", line 3, in main";
-    let table: &[(Exit, &[&str], Verdict)] = &[
-        (
-            Exit::Code(1),
-            &[header, frame, "ValueError: bad batch"],
-            (Program, Cause, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[header, frame, "ModuleNotFoundError: No module named 'x'"],
-            (Program, Cause, Certain),
-        ),
-        (
-            Exit::Code(1),
-            &[frame, "    f(", "SyntaxError: '(' was never closed"],
-            (Program, Cause, Certain),
-        ),
-        (
-            Exit::Code(1),
-            &["python: No module named train"],
-            (Program, Cause, Certain),
-        ),
-        (
-            Exit::Code(2),
-            &["python3: can't open file '/a/b.py': [Errno 2] No such file"],
-            (Program, Cause, Certain),
-        ),
-        (
-            Exit::Code(2),
-            &[
-                "usage: train.py [-h]",
-                "train.py: error: unrecognized arguments: --x",
-            ],
-            (Program, Cause, Certain),
-        ),
-        (
-            Exit::Code(127),
-            &["sh: 1: nope: not found"],
-            (Program, Cause, Certain),
-        ),
-        (Exit::Code(126), &[], (Program, Cause, Certain)),
-        (Exit::Code(3), &["gave up"], (Program, Cause, MayDiffer)),
-        (
-            Exit::Code(1),
-            &[
-                header,
-                frame,
-                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-            ],
-            (GpuMemory, Cause, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[header, frame, "MemoryError"],
-            (HostMemory, Cause, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[header, frame, "OSError: [Errno 28] No space left on device"],
-            (Storage, Cause, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[
-                header,
-                frame,
-                "ConnectionResetError: [Errno 104] Connection reset by peer",
-            ],
-            (Network, Consequence, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[
-                header,
-                frame,
-                "RuntimeError: [../gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:100",
-            ],
-            (Network, Consequence, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[
-                header,
-                frame,
-                "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, ncclRemoteError: A call failed",
-            ],
-            (Network, Consequence, MayDiffer),
-        ),
-        (
-            Exit::Code(1),
-            &[
-                "NCCL WARN Cuda failure 'out of memory'",
-                header,
-                frame,
-                "torch.distributed.DistBackendError: NCCL error in: x",
-            ],
-            (GpuMemory, Cause, MayDiffer),
-        ),
-        (
-            Exit::Signal(6),
-            &["[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"],
-            (Hang, Consequence, MayDiffer),
-        ),
-        (
-            Exit::Signal(6),
-            &[
-                "watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered",
-            ],
-            (GpuHardware, Cause, MayDiffer),
-        ),
-        (
-            Exit::Signal(9),
-            &["step 3", "Connection reset by peer"],
-            (Killed, Cause, MayDiffer),
-        ),
-        (
-            Exit::Signal(9),
-            &["slurmstepd: error: Detected 1 oom_kill event in StepId=1.0"],
-            (HostMemory, Cause, MayDiffer),
-        ),
-        (Exit::Code(137), &["step 3"], (Killed, Cause, MayDiffer)),
-        (Exit::Signal(15), &[], (Killed, Cause, MayDiffer)),
-        (Exit::Signal(11), &["step 3"], (Program, Cause, MayDiffer)),
-        (Exit::Signal(7), &[], (Program, Cause, MayDiffer)),
-    ];
-    for (exit, stderr, expected) in table {
+    for (exit, stderr, expected) in ENDS {
         assert_eq!(
             verdict(&look(*exit, stderr)),
             *expected,
@@ -210,7 +213,7 @@ fn the_error_file_goes_before_standard_error() {
         stderr: &stderr,
         pid: 1,
     });
-    assert_eq!(finding.repeatability(), Repeatability::MayDiffer);
+    assert_eq!(finding.repeatability(), MayDiffer);
     assert_eq!(finding.fingerprint, "ValueError: bad batch at t.py:9 step");
     assert_eq!(
         (finding.wall_ms, finding.error_file.as_str()),

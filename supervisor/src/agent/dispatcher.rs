@@ -25,7 +25,7 @@ use super::decisions::Decisions;
 use super::dying::DyingWatch;
 use super::generation::Generation;
 use super::link::{Arrival, Link};
-use super::ports::{Reservation, reserve};
+use super::ports::Reservation;
 use super::resume::resume;
 use super::{AgentError, launch};
 use crate::journal::{Journal, JournalIdentity};

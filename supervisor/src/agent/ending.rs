@@ -148,7 +148,11 @@ fn as_worker_error(cause: &Finding) -> WorkerError {
 fn program_name(settings: &Settings) -> String {
     let shown = |text: &std::ffi::OsString| text.to_string_lossy().into_owned();
     let arguments = &settings.command.argv;
-    let script = arguments.iter().find(|each| shown(each).ends_with(".py"));
+    let script = arguments.iter().find(|each| {
+        Path::new(each)
+            .extension()
+            .is_some_and(|ending| ending == "py")
+    });
     script.or(arguments.first()).map(shown).unwrap_or_default()
 }
 

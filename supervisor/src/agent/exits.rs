@@ -12,7 +12,7 @@ use crate::output::{LastLines, error_file};
 use crate::settings::Settings;
 
 /// The finding for a worker that has failed. `tail` is what its output ended with, as far as this agent has seen it.
-pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: LastLines) -> Finding {
+pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: &LastLines) -> Finding {
     let restart_count = u32::try_from(record.generation.saturating_sub(1)).unwrap_or(u32::MAX);
     let path = error_file(&settings.log.run_dir, restart_count, record.local_rank);
     // An error file that cannot be read is as good as none: the last lines tell then.

@@ -157,10 +157,6 @@ fn signal_names(signals: &[i32]) -> String {
 }
 
 /// A variable of the agent's own environment, which is the keeper's.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the workers inherit it; settings were read from it once, by the keeper"
-)]
 pub(super) fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
@@ -190,8 +186,13 @@ pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberS
 
 /// The command as one text: equal exactly when the commands are.
 fn command_digest(settings: &Settings) -> String {
-    let arguments = settings.command.argv.iter().map(|each| format!("{each:?}"));
-    arguments.collect::<Vec<_>>().join(" ")
+    let arguments: Vec<String> = settings
+        .command
+        .argv
+        .iter()
+        .map(|each| each.as_encoded_bytes().escape_ascii().to_string())
+        .collect();
+    arguments.join("\0")
 }
 
 /// This node's place in a plan and its group rank, if it has one.

@@ -340,7 +340,7 @@ fn control_commands_name_the_job_and_the_directory() {
     };
     assert_eq!(control, expected);
     assert!(
-        matches!(machine.parse(&["__agent", "--x"]), Ok(Invocation::Agent(rest)) if rest == ["--x"])
+        matches!(machine.parse(&["__agent", "--x"]), Ok(Invocation::Agent))
     );
 }
 

@@ -36,7 +36,11 @@ fn first_free(wanted: &Path, is_taken: impl Fn(&Path) -> bool) -> PathBuf {
     let (mut low, mut high) = (free / 2, free);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        if is_taken(&numbered(middle)) { low = middle } else { high = middle }
+        if is_taken(&numbered(middle)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
     }
     numbered(high)
 }
@@ -50,12 +54,18 @@ mod tests {
         for taken in [0_u32, 1, 2, 3, 7, 8, 100] {
             let is_taken = |path: &Path| {
                 let name = path.to_string_lossy();
-                let number = name.strip_prefix("/logs/job").unwrap().trim_start_matches('.');
+                let number = name
+                    .strip_prefix("/logs/job")
+                    .unwrap()
+                    .trim_start_matches('.');
                 number.parse::<u32>().unwrap_or(0) <= taken
             };
             let expected = PathBuf::from(format!("/logs/job.{}", taken + 1));
             assert_eq!(first_free(Path::new("/logs/job"), is_taken), expected);
         }
-        assert_eq!(first_free(Path::new("/logs/job"), |_| false), Path::new("/logs/job"));
+        assert_eq!(
+            first_free(Path::new("/logs/job"), |_| false),
+            Path::new("/logs/job")
+        );
     }
 }

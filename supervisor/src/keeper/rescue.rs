@@ -49,7 +49,7 @@ mod tests {
         };
         writer.write_all(&[0; 1000]).unwrap();
         assert_eq!(make_room_in(&stream), 0);
-        writer.write_all(&[0; 50_000]).unwrap();
+        writer.write_all(&vec![0; 50_000]).unwrap();
         assert_eq!(make_room_in(&stream), 25_500);
         assert_eq!(bytes_waiting(&stream.output).unwrap(), 25_500);
     }

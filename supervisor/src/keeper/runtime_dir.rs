@@ -126,7 +126,7 @@ fn make_private(path: &Path) -> Result<(), RuntimeDirError> {
     }
     let found = fs::symlink_metadata(path).map_err(at)?;
     let ours = found.uid() == nix::unistd::geteuid().as_raw();
-    if found.is_dir() && ours && found.mode() & 0o077 == 0 {
+    if found.is_dir() && ours && found.mode().trailing_zeros() >= 6 {
         Ok(())
     } else {
         Err(RuntimeDirError::NotPrivate(path.to_owned()))

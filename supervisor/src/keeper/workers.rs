@@ -139,7 +139,7 @@ impl Worker {
             Ok(ReportState::Executed) => {}
             Ok(ReportState::Failed(failure)) => self.spawn_error = Some(failure.to_string()),
             Err(error) => {
-                self.spawn_error = Some(format!("its start could not be followed: {error}"))
+                self.spawn_error = Some(format!("its start could not be followed: {error}"));
             }
         }
         self.report = None;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
-use steadfast_health::StepTracker;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -19,8 +18,8 @@ use tokio::time::Instant;
 use super::console::Feed;
 use super::dropped::Ledger;
 use super::filtered::FilteredLines;
-use super::lines::{Assembler, End};
 use super::peek::{Peeked, Peeker};
+use super::reader::Reader;
 use super::spool::{Spool, split};
 use super::tail::Tail;
 use super::{OutputError, OutputEvent, Stream, StreamPipes, lock};
@@ -29,8 +28,6 @@ use super::{OutputError, OutputEvent, Stream, StreamPipes, lock};
 const QUIET: Duration = Duration::from_millis(100);
 /// Room that a worker's pipe is given, if the kernel agrees.
 const WORKER_BYTES: usize = 256 * 1024;
-/// How much of a line is looked at for step numbers.
-const LOOK_BYTES: usize = 4096;
 /// How often a pipe that something was left in is looked at.
 const RECHECK: Duration = Duration::from_millis(100);
 /// The same while the log file takes nothing and the pipe is all the room there is.
@@ -82,18 +79,6 @@ pub(super) struct Pump {
     told: bool,
 }
 
-/// Cuts the stream into lines and looks at each.
-#[derive(Debug)]
-struct Reader {
-    assembler: Assembler,
-    /// The start of the line that is being put together from several pieces.
-    head: Vec<u8>,
-    steps: StepTracker,
-    step: Option<u64>,
-    tail: Arc<Mutex<Tail>>,
-    filtered: Option<FilteredLines>,
-}
-
 enum Woken {
     Shown,
     Returned(Option<super::log_file::Reply>),
@@ -114,22 +99,23 @@ impl Pump {
         }
         let capacity = fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))?;
         let worker = register(worker).map_err(watch)?;
+        // What an earlier process left in the spool goes to the file in any case. Whether it was looked at, nobody knows.
+        let left_behind = match lock(&parts.peeker).peek(&spool.0, 0).map_err(watch)? {
+            Peeked::Bytes(bytes) => bytes.to_vec(),
+            Peeked::Nothing | Peeked::End => Vec::new(),
+        };
         let spool = match parts.log {
             Some(path) => {
                 let (ledger, events) = (Arc::clone(&parts.ledger), parts.events.clone());
                 Some(Spool::start(parts.stream, path, spool, ledger, events)?)
             }
-            None => None,
+            None => {
+                lock(&parts.peeker).discard(&spool.0, left_behind.len()).map_err(watch)?;
+                None
+            }
         };
-        let reader = Reader {
-            assembler: Assembler::default(),
-            head: Vec::new(),
-            steps: StepTracker::new(parts.progress_regex),
-            step: None,
-            tail: parts.tail,
-            filtered: parts.filtered,
-        };
-        Ok(Self {
+        let reader = Reader::new(parts.tail, parts.filtered, parts.progress_regex);
+        let mut pump = Self {
             stream: parts.stream,
             worker,
             capacity,
@@ -146,7 +132,9 @@ impl Pump {
             closed: false,
             ended: false,
             told: false,
-        })
+        };
+        pump.digest(&left_behind);
+        Ok(pump)
     }
 
     /// Runs until the stream is at its end and everything is written.
@@ -216,7 +204,10 @@ impl Pump {
         let mut peeker = lock(&peeker);
         let skip = self.unconsumed();
         match peeker.peek(self.worker.get_ref(), skip)? {
-            Peeked::Bytes(bytes) => self.absorb(bytes),
+            Peeked::Bytes(bytes) => {
+                self.seen += bytes.len() as u64;
+                self.digest(bytes);
+            }
             Peeked::End => self.ended = true,
             Peeked::Nothing => {}
         }
@@ -238,8 +229,8 @@ impl Pump {
         Ok(rustix::io::ioctl_fionread(self.worker.get_ref())?)
     }
 
-    fn absorb(&mut self, bytes: &[u8]) {
-        self.seen += bytes.len() as u64;
+    /// Shows and remembers what comes next in the stream.
+    fn digest(&mut self, bytes: &[u8]) {
         let feed = &mut self.feed;
         let (mut lost_bytes, mut lost_lines) = (0, 0);
         let mut lose = |lost: super::console::Lost| {
@@ -249,7 +240,7 @@ impl Pump {
         if let Some(feed) = feed.as_mut().filter(|feed| feed.is_raw()) {
             lose(feed.push_raw(bytes));
         }
-        let before = self.reader.step;
+        let before = self.reader.step();
         self.reader.read(bytes, |piece, end| {
             if let Some(feed) = feed.as_mut().filter(|feed| !feed.is_raw()) {
                 lose(feed.push(piece, end));
@@ -259,15 +250,15 @@ impl Pump {
             let held = if feed.is_raw() {
                 0
             } else {
-                self.reader.assembler.held() as u64
+                self.reader.held() as u64
             };
-            feed.pushed_upto(self.seen - held);
+            feed.pushed_upto(self.seen.saturating_sub(held));
         }
-        self.flush_at = (self.reader.assembler.held() > 0).then(|| Instant::now() + QUIET);
+        self.flush_at = (self.reader.held() > 0).then(|| Instant::now() + QUIET);
         if lost_bytes > 0 {
             self.not_shown(lost_bytes, lost_lines);
         }
-        if let Some(step) = self.reader.step.filter(|_| self.reader.step != before) {
+        if let Some(step) = self.reader.step().filter(|_| self.reader.step() != before) {
             let Stream {
                 generation,
                 local_rank,
@@ -284,7 +275,7 @@ impl Pump {
 
     /// Shows the line that has no end, if it had time enough to get one, or can get none.
     fn flush_if_due(&mut self, now: Instant) {
-        let held = self.reader.assembler.held();
+        let held = self.reader.held();
         if held == 0 || !(self.ended || self.flush_at.is_some_and(|at| now >= at)) {
             return;
         }
@@ -312,7 +303,7 @@ impl Pump {
             .feed
             .as_ref()
             .map_or(self.seen, |feed| feed.settled(self.seen));
-        if pressed && self.seen - settled == self.reader.assembler.held() as u64 {
+        if pressed && self.seen - settled <= self.reader.held() as u64 {
             // The line without an end cannot stay in the pipe while the worker needs the room; it is remembered here.
             settled = self.seen;
         }
@@ -443,58 +434,4 @@ impl Pump {
 )]
 fn register(worker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(worker, Interest::READABLE)
-}
-
-impl Reader {
-    fn read(&mut self, bytes: &[u8], mut show: impl FnMut(&[u8], End)) {
-        let Self {
-            assembler,
-            head,
-            steps,
-            step,
-            tail,
-            filtered,
-        } = self;
-        let mut tail = lock(tail);
-        assembler.push(bytes, |piece, end| {
-            show(piece, end);
-            tail.push(piece, end);
-            if end == End::Open {
-                head.extend_from_slice(
-                    &piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))],
-                );
-                return;
-            }
-            let line = if head.is_empty() {
-                piece
-            } else {
-                head.extend_from_slice(piece);
-                head.as_slice()
-            };
-            *step = steps.observe(&line[..line.len().min(LOOK_BYTES)]).or(*step);
-            if let Some(filtered) = filtered.as_ref().filter(|_| end == End::Line) {
-                filtered.offer(line);
-            }
-            head.clear();
-        });
-    }
-
-    fn flush(&mut self, mut show: impl FnMut(&[u8], End)) {
-        let Self {
-            assembler,
-            head,
-            tail,
-            ..
-        } = self;
-        let mut tail = lock(tail);
-        assembler.flush(|piece, end| {
-            show(piece, end);
-            tail.push(piece, end);
-            if end == End::Open {
-                head.extend_from_slice(
-                    &piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))],
-                );
-            }
-        });
-    }
 }

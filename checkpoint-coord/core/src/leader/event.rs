@@ -20,8 +20,8 @@ impl Default for LeaderSettings {
     fn default() -> Self {
         Self {
             gather_window: Duration::from_secs(30),
-            gather_timeout: Duration::from_secs(15 * 60),
-            lost_after: Duration::from_secs(60),
+            gather_timeout: Duration::from_mins(15),
+            lost_after: Duration::from_mins(1),
         }
     }
 }

@@ -29,6 +29,8 @@ impl Member {
             .map(|worker| worker.generation)
             .chain(stopping.map(|stop| stop.generation))
             .chain(record.as_ref().and_then(ended_generation))
+            // 0 is no generation; a keeper that has started none may still say so.
+            .filter(|generation| *generation > Generation(0))
             .max();
         if let Some(generation) = generation {
             let mut work = self.recall(generation, record.as_ref());

@@ -504,6 +504,21 @@ fn a_respawned_agent_starts_what_was_never_started_and_nothing_twice() {
 }
 
 #[test]
+fn a_stop_of_no_generation_means_nothing() {
+    let mut bench = Bench::new();
+    bench.member = Member::new(settings(), load(&bench.store));
+    bench.tell(MemberEvent::Resume {
+        workers: vec![],
+        stopping: Some(KeeperStop {
+            generation: Generation(0),
+            began: Instant::from_nanos(1),
+        }),
+        next_port: 1,
+    });
+    assert_eq!(bench.member.state(), MemberState::Spare);
+}
+
+#[test]
 fn a_lost_record_is_written_again() {
     let mut bench = Bench::running();
     let (_, batch) = bench.store.apply(&Transaction {

@@ -103,7 +103,7 @@ fn a_missing_program_is_reported_with_its_reason() {
 #[test]
 fn a_missing_directory_is_told_apart_from_a_missing_program() {
     let ended = run(&["/bin/true"], |request| {
-        request.directory = Some(Path::new("/nonexistent"))
+        request.directory = Some(Path::new("/nonexistent"));
     });
     assert!(matches!(
         ended.report,

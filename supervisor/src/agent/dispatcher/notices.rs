@@ -66,7 +66,7 @@ impl Agent {
             }
             Notice::Resumed => {
                 self.journal
-                    .record(self.generation.number, "job.resumed", json!({}))
+                    .record(self.generation.number, "job.resumed", json!({}));
             }
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Agent {
             .collect();
         for record in records.iter().filter(|record| !record.exit.is_success()) {
             let tail = self.outputs.tail(generation, record.local_rank);
-            let finding = exits::explain(&self.settings, record, tail);
+            let finding = exits::explain(&self.settings, record, &tail);
             self.tell(exit_event(record, Some(finding))).await?;
         }
         Ok(())

@@ -126,7 +126,7 @@ fn a_worker_finds_what_torchrun_would_tell_it() {
     TORCH_NCCL_ASYNC_ERROR_HANDLING=1
     PYTHONUNBUFFERED=1
     OMP_NUM_THREADS=1
-    ")
+    ");
     });
 }
 

@@ -262,3 +262,34 @@ for i in range(400):
         assert_eq!(text.lines().filter(|line| *line == whole).count(), 800);
     }
 }
+
+#[tokio::test]
+async fn what_an_earlier_agent_left_in_the_spool_is_looked_at_and_written_first() {
+    let job = Job::new(Mode::Torchrun, 1);
+    let mut running = job.start();
+    let mut pipes = KeptPipes::new();
+    rustix::io::write(&pipes.spool_write, b"step 7 loss 1.0\nstep 8 lo").unwrap();
+    pipes.write("ss 0.5\n");
+    running.attach(stdout_of(0), &pipes);
+    pipes.close();
+    running.drain().await;
+    let text = "step 7 loss 1.0\nstep 8 loss 0.5\n";
+    assert_eq!(
+        std::fs::read_to_string(job.log(stdout_of(0))).unwrap(),
+        text
+    );
+    assert_eq!(
+        running.outputs.tail(1, 0).stdout,
+        ["step 7 loss 1.0", "step 8 loss 0.5"]
+    );
+    let step = OutputEvent::Step {
+        generation: 1,
+        local_rank: 0,
+        step: 8,
+    };
+    assert!(running.events().contains(&step));
+    assert_eq!(
+        running.shown(),
+        "[default0]:step 7 loss 1.0\n[default0]:step 8 loss 0.5\n"
+    );
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measurements of the real program on this machine: how fast it recovers, and what it costs while nothing happens.
+//!
+//! Every figure is taken from outside: workers write down the monotonic clock as the first thing that they do, the
+//! kernel says when processes are gone and what they used. Each bench works in a temporary directory that is removed,
+//! and ends what it has started, also when it fails.
+
+pub(crate) mod idle;
+mod job;
+mod launch;
+pub(crate) mod output;
+mod processes;
+pub(crate) mod recovery;
+mod statistics;
+mod waiting;
+
+pub(crate) use launch::steadfast_or_default;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job of real workers under a launcher, and the records that its workers write.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::launch::{Out, Program, python, temporary_directory, words, write};
+use crate::failure::Failure;
+
+/// The workers' program.
+const WORKER: &str = include_str!("job/worker.py");
+const WORKER_FILE: &str = "worker.py";
+const RECORDS_FILE: &str = "records.jsonl";
+/// Restarts that are allowed: more than any bench needs.
+const MAX_RESTARTS: &str = "1000";
+
+/// Something that launches workers as torchrun does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Launcher {
+    pub(super) kind: LauncherKind,
+    pub(super) path: PathBuf,
+}
+
+/// The launchers that the benches know how to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LauncherKind {
+    /// This project.
+    #[value(skip)]
+    Steadfast,
+    Torchrun,
+    #[value(name = "ft_launcher")]
+    FtLauncher,
+}
+
+/// What the workers do.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// Steps with a barrier over all ranks.
+    Train,
+    /// So many lines a second each, and nothing else.
+    Print { lines_per_second: u32 },
+    /// As fast as it goes.
+    Flood { megabytes: u32 },
+}
+
+/// One line that a worker wrote about itself.
+#[derive(Debug, Clone, Deserialize, PartialEq)]
+pub(super) struct Record {
+    pub(super) event: String,
+    /// How often the job had been restarted before.
+    pub(super) restart: u64,
+    pub(super) rank: u32,
+    pub(super) pid: u32,
+    pub(super) monotonic_ns: u64,
+    /// For the end of a flood: how long it took.
+    pub(super) took_ns: Option<u64>,
+}
+
+/// A running job.
+#[derive(Debug)]
+pub(super) struct Job {
+    // Dropped before the directory that it works in.
+    pub(super) program: Program,
+    directory: tempfile::TempDir,
+    records: Vec<Record>,
+    read_bytes: usize,
+}
+
+impl LauncherKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Steadfast => "steadfast",
+            Self::Torchrun => "torchrun",
+            Self::FtLauncher => "ft_launcher",
+        }
+    }
+}
+
+impl Work {
+    /// The worker's arguments.
+    pub(super) fn arguments(self) -> Vec<OsString> {
+        match self {
+            Self::Train => words([&"train"]),
+            Self::Print { lines_per_second } => words([&"print", &lines_per_second.to_string()]),
+            Self::Flood { megabytes } => words([&"flood", &megabytes.to_string()]),
+        }
+    }
+}
+
+impl Job {
+    /// Starts so many workers under the launcher.
+    pub(super) fn start(launcher: &Launcher, workers: u32, work: Work) -> Result<Self, Failure> {
+        let directory = temporary_directory()?;
+        write(&directory.path().join(WORKER_FILE), WORKER)?;
+        let mut command = launcher.command(workers, directory.path())?;
+        command.extend(work.arguments());
+        let program = Program::start(&command, directory.path(), Out::Nowhere)?;
+        Ok(Self {
+            program,
+            directory,
+            records: Vec::new(),
+            read_bytes: 0,
+        })
+    }
+
+    /// All that the workers have written so far.
+    pub(super) fn records(&mut self) -> Result<&[Record], Failure> {
+        let (records, read_bytes) = read_records(self.directory.path(), self.read_bytes)?;
+        self.records.extend(records);
+        self.read_bytes = read_bytes;
+        Ok(&self.records)
+    }
+
+    /// Bytes in all files of this name below the job's directory.
+    pub(super) fn bytes_in(&self, name: &str) -> u64 {
+        bytes_below(self.directory.path(), name)
+    }
+}
+
+impl Launcher {
+    fn command(&self, workers: u32, directory: &Path) -> Result<Vec<OsString>, Failure> {
+        let workers = workers.to_string();
+        let worker = directory.join(WORKER_FILE);
+        Ok(match self.kind {
+            LauncherKind::Steadfast => words([
+                &self.path,
+                &"run",
+                &"--nproc-per-node",
+                &workers,
+                &"--max-restarts",
+                &MAX_RESTARTS,
+                &"--log-dir",
+                &directory.join("logs"),
+                &"--runtime-dir",
+                &directory.join("run"),
+                &"--",
+                &python()?,
+                &worker,
+            ]),
+            LauncherKind::Torchrun => words([
+                &self.path,
+                &"--standalone",
+                &"--nproc-per-node",
+                &workers,
+                &"--max-restarts",
+                &MAX_RESTARTS,
+                &worker,
+            ]),
+            LauncherKind::FtLauncher => words([
+                &self.path,
+                &"--nnodes",
+                &"1",
+                &"--nproc-per-node",
+                &workers,
+                &"--max-restarts",
+                &MAX_RESTARTS,
+                &"--rdzv-backend",
+                &"c10d",
+                &"--rdzv-endpoint",
+                &"127.0.0.1:0",
+                &worker,
+            ]),
+        })
+    }
+}
+
+/// The whole lines of the records' file from a byte on, and where they end.
+pub(super) fn read_records(directory: &Path, from: usize) -> Result<(Vec<Record>, usize), Failure> {
+    let path = directory.join(RECORDS_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), from)),
+        Err(error) => return Err(Failure::read(path.display(), error)),
+    };
+    let fresh = bytes.get(from..).unwrap_or_default();
+    let whole = fresh.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = fresh.get(..whole).unwrap_or_default();
+    let records = lines
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(serde_json::from_slice)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure::Unexpected(format!("{} holds a line that is no record: {error}", path.display())))?;
+    Ok((records, from + whole))
+}
+
+fn bytes_below(directory: &Path, name: &str) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return 0;
+    };
+    let mut total = 0;
+    for entry in entries.flatten() {
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        if metadata.is_dir() {
+            total += bytes_below(&entry.path(), name);
+        } else if entry.file_name() == name {
+            total += metadata.len();
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_are_read_and_none_twice() {
+        let directory = temporary_directory().unwrap();
+        let line = r#"{"event":"start","restart":0,"rank":1,"pid":7,"monotonic_ns":5}"#;
+        write(&directory.path().join(RECORDS_FILE), &format!("{line}\n{}", &line[..9])).unwrap();
+        let (records, read) = read_records(directory.path(), 0).unwrap();
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].rank, records[0].took_ns), (1, None));
+        write(&directory.path().join(RECORDS_FILE), &format!("{line}\n{line}\n")).unwrap();
+        let (records, _) = read_records(directory.path(), read).unwrap();
+        assert_eq!(records.len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_is_an_error() {
+        let directory = temporary_directory().unwrap();
+        assert_eq!(read_records(directory.path(), 0).unwrap(), (vec![], 0));
+        write(&directory.path().join(RECORDS_FILE), "what?\n").unwrap();
+        assert!(read_records(directory.path(), 0).is_err());
+    }
+}
