@@ -14,4 +14,3 @@ pub(crate) mod recovery;
 mod statistics;
 mod waiting;
 
-pub(crate) use launch::steadfast_or_default;

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::recovery::{Fault, LauncherKind};
+use crate::bench::{idle, output, recovery};
 use crate::failure::Failure;
 use crate::sim::{self, Plant};
 
@@ -27,6 +29,95 @@ enum Command {
     /// Simulate whole jobs with faults, in virtual time, and check that no rule is broken
     #[command(after_help = "Exit codes: 0 no rule was broken, 1 one was, 2 the command line or a file is wrong.")]
     Sim(SimArgs),
+    /// Measure the real program on this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// How long from a fault until the job is back, here and under other launchers
+    #[command(after_help = BENCH_CODES)]
+    Recovery(RecoveryArgs),
+    /// What the supervisor costs while nothing happens
+    #[command(after_help = BENCH_CODES)]
+    Idle(IdleArgs),
+    /// How much a worker that writes as fast as it can is slowed down
+    #[command(after_help = BENCH_CODES)]
+    Output(OutputArgs),
+}
+
+const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
+                           do its work.";
+
+#[derive(Debug, Args)]
+struct RecoveryArgs {
+    /// Workers of the job
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
+    workers: u32,
+    /// Number of faults
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// How a worker is brought down
+    #[arg(long, value_enum, default_value_t = Fault::Kill)]
+    fault: Fault,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Python for steadfast's workers; give it the one that the other launchers use [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// Measure this launcher too; torchrun or ft_launcher [default: those on PATH]
+    #[arg(long, value_name = "NAME=PATH", value_parser = peer)]
+    beside: Vec<(LauncherKind, PathBuf)>,
+    /// Measure no other launchers
+    #[arg(long, conflicts_with = "beside")]
+    alone: bool,
+    /// Exit with 1 if the median of the last new worker's first instruction is later than this
+    #[arg(long, value_name = "MILLISECONDS")]
+    at_most_ms: Option<f64>,
+    /// Chooses the victims and the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
+struct IdleArgs {
+    /// Workers of the job
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=512))]
+    workers: u32,
+    /// Lines that each worker prints
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    lines_per_second: u32,
+    /// How long to watch
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Exit with 1 if a limit is broken
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, Args)]
+struct OutputArgs {
+    /// How much the worker writes
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    megabytes: u32,
+    /// How often it does, each way
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
+    /// The steadfast to measure [default: the one beside this program, else the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    steadfast: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -78,18 +169,73 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
     match command {
-        Command::Sim(args) => sim::run(
-            &sim::Options {
-                schedules: args.schedules,
-                seed: args.seed,
-                nodes: args.nodes,
-                replay: args.replay,
-                save: args.save,
-                trace: args.trace,
-                plant: args.plant,
-            },
-            out,
-        ),
+        Command::Sim(args) => sim::run(&args.into(), out),
+        Command::Bench(BenchCommand::Recovery(args)) => recovery::run(&args.into(), out),
+        Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
+        Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
+    }
+}
+
+/// Reads `NAME=PATH`.
+fn peer(text: &str) -> Result<(LauncherKind, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("write NAME=PATH, such as torchrun=/opt/venv/bin/torchrun")?;
+    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let kind = LauncherKind::from_str(name, false).map_err(|_| format!("{name} is neither torchrun nor ft_launcher"))?;
+    Ok((kind, path))
+}
+
+impl From<SimArgs> for sim::Options {
+    fn from(args: SimArgs) -> Self {
+        Self {
+            schedules: args.schedules,
+            seed: args.seed,
+            nodes: args.nodes,
+            replay: args.replay,
+            save: args.save,
+            trace: args.trace,
+            plant: args.plant,
+        }
+    }
+}
+
+impl From<RecoveryArgs> for recovery::Options {
+    fn from(args: RecoveryArgs) -> Self {
+        Self {
+            workers: args.workers,
+            faults: args.reps,
+            fault: args.fault,
+            steadfast: args.common.steadfast,
+            python: args.python,
+            beside: args.beside,
+            alone: args.alone,
+            at_most_ms: args.at_most_ms,
+            seed: args.seed,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<IdleArgs> for idle::Options {
+    fn from(args: IdleArgs) -> Self {
+        Self {
+            workers: args.workers,
+            lines_per_second: args.lines_per_second,
+            seconds: args.seconds,
+            steadfast: args.common.steadfast,
+            check: args.check,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<OutputArgs> for output::Options {
+    fn from(args: OutputArgs) -> Self {
+        Self {
+            megabytes: args.megabytes,
+            rounds: args.reps,
+            steadfast: args.common.steadfast,
+            json: args.common.json,
+        }
     }
 }
 
@@ -102,5 +248,12 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn peers_are_read_by_name_and_path() {
+        assert_eq!(peer("torchrun=/a/b").unwrap(), (LauncherKind::Torchrun, "/a/b".into()));
+        assert_eq!(peer("ft_launcher=/x").unwrap().0, LauncherKind::FtLauncher);
+        assert!(peer("steadfast=/x").is_err() && peer("torchrun").is_err());
     }
 }

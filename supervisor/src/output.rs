@@ -273,25 +273,34 @@ impl Outputs {
         Ok(())
     }
 
-    /// Waits until every stream of `generation` is at its end and everything is written, or until `deadline`.
+    /// Waits until every stream of `generation` is at its end and everything is written, or until `deadline`. The future
+    /// borrows nothing: the caller can go on with other things meanwhile.
     ///
     /// A process that a worker left behind may hold a pipe open for ever: that is what the deadline is for.
-    pub(crate) async fn drained(&self, generation: u64, deadline: Instant) -> Drained {
-        let mut unfinished = Vec::new();
-        for (stream, attached) in self
+    pub(crate) fn drained(
+        &self,
+        generation: u64,
+        deadline: Instant,
+    ) -> impl Future<Output = Drained> + Send + use<> {
+        let streams: Vec<_> = self
             .streams
             .iter()
             .filter(|(stream, _)| stream.generation == generation)
-        {
-            let mut finished = attached.finished.clone();
-            // A closed channel means that the task panicked: the stream is not finished, and never will be.
-            let waited =
-                tokio::time::timeout_at(deadline, finished.wait_for(|finished| *finished)).await;
-            if !matches!(waited, Ok(Ok(_))) {
-                unfinished.push(*stream);
+            .map(|(stream, attached)| (*stream, attached.finished.clone()))
+            .collect();
+        async move {
+            let mut unfinished = Vec::new();
+            for (stream, mut finished) in streams {
+                // A closed channel means that the task is gone: the stream is not finished, and never will be.
+                let waited =
+                    tokio::time::timeout_at(deadline, finished.wait_for(|finished| *finished))
+                        .await;
+                if !matches!(waited, Ok(Ok(_))) {
+                    unfinished.push(stream);
+                }
             }
+            Drained { unfinished }
         }
-        Drained { unfinished }
     }
 
     /// The last lines of a worker, among them the last one without a line end.
@@ -347,6 +356,10 @@ impl Outputs {
         });
         for attached in std::mem::replace(&mut self.streams, kept).into_values() {
             attached.task.abort();
+            let bytes = attached.unwritten.load(Ordering::Relaxed);
+            if let Some(path) = &attached.log {
+                self.ledger.add(&format!("from {} (given up)", path.display()), bytes, 0);
+            }
         }
     }
 }

@@ -2,17 +2,18 @@
 //! A job of real workers under a launcher, and the records that its workers write.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::launch::{Out, Program, python, temporary_directory, words, write};
+use super::launch::{Out, Program, temporary_directory, words, write};
 use crate::failure::Failure;
 
 /// The workers' program.
-const WORKER: &str = include_str!("job/worker.py");
-const WORKER_FILE: &str = "worker.py";
+pub(super) const WORKER: &str = include_str!("job/worker.py");
+pub(super) const WORKER_FILE: &str = "worker.py";
 const RECORDS_FILE: &str = "records.jsonl";
 /// Restarts that are allowed: more than any bench needs.
 const MAX_RESTARTS: &str = "1000";
@@ -22,6 +23,8 @@ const MAX_RESTARTS: &str = "1000";
 pub(super) struct Launcher {
     pub(super) kind: LauncherKind,
     pub(super) path: PathBuf,
+    /// For the workers, where the launcher does not bring its own.
+    pub(super) python: PathBuf,
 }
 
 /// The launchers that the benches know how to call.
@@ -66,7 +69,7 @@ pub(super) struct Job {
     pub(super) program: Program,
     directory: tempfile::TempDir,
     records: Vec<Record>,
-    read_bytes: usize,
+    read_bytes: u64,
 }
 
 impl LauncherKind {
@@ -95,7 +98,7 @@ impl Job {
     pub(super) fn start(launcher: &Launcher, workers: u32, work: Work) -> Result<Self, Failure> {
         let directory = temporary_directory()?;
         write(&directory.path().join(WORKER_FILE), WORKER)?;
-        let mut command = launcher.command(workers, directory.path())?;
+        let mut command = launcher.command(workers, directory.path());
         command.extend(work.arguments());
         let program = Program::start(&command, directory.path(), Out::Nowhere)?;
         Ok(Self {
@@ -121,10 +124,10 @@ impl Job {
 }
 
 impl Launcher {
-    fn command(&self, workers: u32, directory: &Path) -> Result<Vec<OsString>, Failure> {
+    fn command(&self, workers: u32, directory: &Path) -> Vec<OsString> {
         let workers = workers.to_string();
         let worker = directory.join(WORKER_FILE);
-        Ok(match self.kind {
+        match self.kind {
             LauncherKind::Steadfast => words([
                 &self.path,
                 &"run",
@@ -137,7 +140,7 @@ impl Launcher {
                 &"--runtime-dir",
                 &directory.join("run"),
                 &"--",
-                &python()?,
+                &self.python,
                 &worker,
             ]),
             LauncherKind::Torchrun => words([
@@ -163,19 +166,18 @@ impl Launcher {
                 &"127.0.0.1:0",
                 &worker,
             ]),
-        })
+        }
     }
 }
 
 /// The whole lines of the records' file from a byte on, and where they end.
-pub(super) fn read_records(directory: &Path, from: usize) -> Result<(Vec<Record>, usize), Failure> {
+pub(super) fn read_records(directory: &Path, from: u64) -> Result<(Vec<Record>, u64), Failure> {
     let path = directory.join(RECORDS_FILE);
-    let bytes = match fs::read(&path) {
+    let fresh = match read_from(&path, from) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), from)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), from)),
         Err(error) => return Err(Failure::read(path.display(), error)),
     };
-    let fresh = bytes.get(from..).unwrap_or_default();
     let whole = fresh.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = fresh.get(..whole).unwrap_or_default();
     let records = lines
@@ -184,7 +186,15 @@ pub(super) fn read_records(directory: &Path, from: usize) -> Result<(Vec<Record>
         .map(serde_json::from_slice)
         .collect::<Result<_, _>>()
         .map_err(|error| Failure::Unexpected(format!("{} holds a line that is no record: {error}", path.display())))?;
-    Ok((records, from + whole))
+    Ok((records, from + whole as u64))
+}
+
+fn read_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn bytes_below(directory: &Path, name: &str) -> u64 {

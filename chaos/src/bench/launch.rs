@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::waiting::{now_ns, wait_for};
+use super::waiting::{now_ns, poll_for, wait_for};
 use crate::failure::Failure;
 
 /// How long a launcher may take to end its job after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(45);
+/// How long Python may take to say where it is.
+const PYTHON_WITHIN: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that a failure shows.
 const TAIL_BYTES: usize = 2_000;
 
@@ -91,6 +94,17 @@ impl Program {
         if status.success() { Ok(()) } else { Err(self.ended_badly(status)) }
     }
 
+    /// Waits for the end, whatever it is, and gives the time at which it was seen.
+    pub(super) fn end_ns(&mut self, at_most: Duration) -> Result<u64, Failure> {
+        let pid = pid_of(self.pid()).ok_or_else(|| Failure::Unexpected(format!("{} has no process id", self.name)))?;
+        let process = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|error| Failure::Unexpected(format!("{} cannot be watched: {error}", self.name)))?;
+        poll_for(&mut [PollFd::new(&process, PollFlags::IN)], at_most);
+        let end = now_ns();
+        self.wait(at_most)?;
+        Ok(end)
+    }
+
     /// Asks it to end, and makes sure that it does.
     pub(super) fn stop(&mut self) -> Result<(), Failure> {
         if self.look()?.is_none() {
@@ -151,7 +165,7 @@ pub(super) fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The `steadfast` to measure: the one that is named, else the one beside this program, else the one on `PATH`.
-pub(crate) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+pub(super) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let beside = || {
         let path = std::env::current_exe().ok()?.with_file_name("steadfast");
         path.is_file().then_some(path)
@@ -162,9 +176,19 @@ pub(crate) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Fa
     fs::canonicalize(&path).map_err(|error| Failure::read(path.display(), error))
 }
 
-/// The Python that runs the workers.
-pub(super) fn python() -> Result<PathBuf, Failure> {
-    on_path("python3").ok_or_else(|| Failure::NotFound("python3".to_owned()))
+/// The Python that runs the workers: the one that is named, else `python3`. Asks it where it really is, since what is on
+/// `PATH` may be a script that first looks for the right one, which takes longer than Python itself.
+pub(super) fn python(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let python = match named {
+        Some(path) => path.to_owned(),
+        None => on_path("python3").ok_or_else(|| Failure::NotFound("python3".to_owned()))?,
+    };
+    let directory = temporary_directory()?;
+    let answer = directory.path().join("python.txt");
+    let ask = words([&python, &"-c", &"import sys; print(sys.executable)"]);
+    Program::start(&ask, directory.path(), Out::File(&answer))?.wait(PYTHON_WITHIN)?;
+    let text = fs::read_to_string(&answer).map_err(|error| Failure::read(answer.display(), error))?;
+    Ok(PathBuf::from(text.trim_end()))
 }
 
 /// A command line from its words.

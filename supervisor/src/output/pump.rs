@@ -110,7 +110,9 @@ impl Pump {
                 Some(Spool::start(parts.stream, path, spool, ledger, events)?)
             }
             None => {
-                lock(&parts.peeker).discard(&spool.0, left_behind.len()).map_err(watch)?;
+                lock(&parts.peeker)
+                    .discard(&spool.0, left_behind.len())
+                    .map_err(watch)?;
                 None
             }
         };
@@ -176,7 +178,7 @@ impl Pump {
                 }
                 Woken::Returned(reply) => {
                     if let Some(spool) = &mut self.spool {
-                        spool.returned(reply);
+                        spool.returned(reply)?;
                     }
                 }
                 Woken::Readable => look = true,

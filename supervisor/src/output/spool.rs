@@ -170,23 +170,28 @@ impl Spool {
     }
 
     /// Takes the thread's reply, and the spool back.
-    pub(super) fn returned(&mut self, reply: Option<Reply>) {
+    pub(super) fn returned(&mut self, reply: Option<Reply>) -> io::Result<()> {
         let Some(reply) = reply else {
             // The thread panicked. Nothing can be written any more, but the worker must not notice.
             self.fail(
                 "the thread that writes it is gone".to_owned(),
                 io::ErrorKind::Other,
             );
-            return;
+            return Ok(());
         };
         self.spooled = reply.unwritten;
         match reply.error {
             None => {
                 self.trouble = None;
                 self.state = State::Idle;
+                // Said now, since nothing more may come.
+                if self.lost > 0 && self.say_what_is_lost()? {
+                    self.lend();
+                }
             }
             Some(error) => self.fail(error.to_string(), error.kind()),
         }
+        Ok(())
     }
 
     fn fail(&mut self, reason: String, kind: io::ErrorKind) {
