@@ -125,10 +125,6 @@ fn no_budget(what: &str, max_restarts: u32) -> String {
 
 /// What happened, to whom, and how far the training was.
 fn describe(root: &Finding, ledger: &Ledger, made_step: bool) -> String {
-    let place = match root.rank {
-        Some(rank) => format!("rank {rank} on {}", root.node),
-        None => format!("on {}", root.node),
-    };
     let when = match (made_step, root.step.or(ledger.best_step)) {
         (true, Some(step)) => format!("in training, at step {step}"),
         (false, Some(step)) => {
@@ -137,7 +133,10 @@ fn describe(root: &Finding, ledger: &Ledger, made_step: bool) -> String {
         (_, None) => "before training started: no step was ever seen".to_owned(),
     };
     let summary = root.summary.trim_end_matches('.');
-    format!("{summary} ({place}, {when})")
+    match root.rank {
+        Some(rank) => format!("rank {rank} on {} {summary} ({when})", root.node),
+        None => format!("{summary} (on {}, {when})", root.node),
+    }
 }
 
 /// The root-cause worker's own end; for a fault without one, whether it lies with the infrastructure or the program.

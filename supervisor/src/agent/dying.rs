@@ -138,7 +138,7 @@ impl Sign {
             wall_ms: clock::wall_ms(),
             exit_code,
             signal,
-            summary: format!("rank {} ({how}) {what}", self.rank),
+            summary: format!("{what} ({how})"),
             pid: self.pid,
             ..Finding::default()
         }

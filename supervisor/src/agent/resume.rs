@@ -23,9 +23,7 @@ pub(super) fn resume(welcome: &Welcome, next_port: u16) -> MemberEvent {
         .workers
         .first()
         .map_or(0, |worker| worker.generation);
-    let began = welcome.stopping_since_ns.or_else(|| {
-        (generation > 0 && welcome.stopped_generation >= generation).then_some(welcome.started_ns)
-    });
+    let began = welcome.stop_began_ns.filter(|_| generation > 0);
     MemberEvent::Resume {
         workers: welcome.workers.iter().map(observation).collect(),
         stopping: began.map(|began| KeeperStop {

@@ -12,7 +12,6 @@ use steadfast_process::cgroup::Cgroup;
 use steadfast_process::tree::Process;
 
 use super::protocol::{StopRequest, Unkillable};
-use crate::clock;
 
 /// How long after SIGKILL a process that still exists is called unkillable. Freeing the memory of a large process takes
 /// up to a second per gibibyte on a slow machine, so this is generous.
@@ -26,7 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Ladder {
     generation: u64,
-    began_ns: u64,
     first_signal: Signal,
     kill_at: Instant,
     killed_at: Option<Instant>,
@@ -59,7 +57,6 @@ impl Ladder {
     pub(super) fn new(request: StopRequest, now: Instant) -> Ladder {
         Ladder {
             generation: request.generation,
-            began_ns: clock::monotonic_ns(),
             first_signal: Signal::try_from(request.first_signal).unwrap_or(Signal::SIGTERM),
             kill_at: now + Duration::from_millis(request.grace_ms),
             killed_at: None,
@@ -69,11 +66,6 @@ impl Ladder {
 
     pub(super) fn generation(&self) -> u64 {
         self.generation
-    }
-
-    /// When it began, on the monotonic clock.
-    pub(super) fn began_ns(&self) -> u64 {
-        self.began_ns
     }
 
     /// A second request can only shorten the grace.

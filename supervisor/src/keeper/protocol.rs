@@ -151,8 +151,8 @@ pub(crate) struct Welcome {
     pub(crate) stopped_generation: u64,
     /// What could not be ended when that generation was stopped.
     pub(crate) unkillable: Vec<Unkillable>,
-    /// Since when the newest generation is being stopped, if it is, on the monotonic clock.
-    pub(crate) stopping_since_ns: Option<u64>,
+    /// When the stop of the newest generation began, if it has, on the monotonic clock.
+    pub(crate) stop_began_ns: Option<u64>,
     /// Signals by which somebody asked for the end of the job.
     pub(crate) interrupts: Vec<i32>,
     /// Bytes of output that were dropped while there was no agent.

@@ -50,6 +50,8 @@ pub(super) struct Keeper {
     workers: Vec<Worker>,
     generation: u64,
     stopped_generation: u64,
+    /// When the stop of the newest generation began, if it has, on the monotonic clock.
+    stop_began_ns: Option<u64>,
     reserved: Vec<OwnedFd>,
     ladder: Option<Ladder>,
     look_at: Option<Instant>,
@@ -95,6 +97,7 @@ impl Keeper {
             workers: Vec::new(),
             generation: 0,
             stopped_generation: 0,
+            stop_began_ns: None,
             reserved: Vec::new(),
             ladder: None,
             look_at: None,
@@ -266,7 +269,7 @@ impl Keeper {
             workers: newest.map(Worker::view).collect(),
             stopped_generation: self.stopped_generation,
             unkillable: self.unkillable.clone(),
-            stopping_since_ns: self.ladder.as_ref().map(Ladder::began_ns),
+            stop_began_ns: self.stop_began_ns,
             interrupts: self.interrupts.received().to_vec(),
             dropped_bytes: self.dropped_bytes,
         }

@@ -162,7 +162,7 @@ impl Work {
             exit_code: failure.exit_code,
             monotonic_ns: now.as_nanos(),
             fingerprint: format!("spawn:{}", failure.message),
-            summary: format!("the worker could not be started: {}", failure.message),
+            summary: format!("could not be started: {}", failure.message),
             ..Finding::default()
         });
     }
@@ -254,7 +254,7 @@ fn complete(finding: &mut Finding, local_rank: LocalRank, exit: WorkerExit, at: 
 fn guess(exit: WorkerExit) -> Finding {
     Finding {
         class: default_class(exit).into(),
-        summary: format!("the worker {exit}"),
+        summary: exit.to_string(),
         ..Finding::default()
     }
 }

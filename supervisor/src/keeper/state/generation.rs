@@ -27,6 +27,7 @@ impl Keeper {
         }
         if generation > self.generation {
             self.generation = generation;
+            self.stop_began_ns = None;
             self.unkillable.clear();
             self.reserved = reserved;
             let surroundings = Surroundings {
@@ -64,6 +65,9 @@ impl Keeper {
                 "generation {} has already been started",
                 self.generation
             ));
+        }
+        if generation <= self.stopped_generation {
+            return Some(format!("generation {generation} has already been stopped"));
         }
         if generation == self.generation {
             return None;

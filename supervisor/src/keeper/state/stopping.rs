@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use steadfast_process::tree;
 
 use super::{Finishing, Keeper};
+use crate::clock;
 use crate::console_line::say;
 use crate::keeper::interrupts::Meaning;
 use crate::keeper::ladder::{Ladder, Outcome, Scene};
@@ -37,7 +38,10 @@ impl Keeper {
         }
         match &mut self.ladder {
             Some(ladder) => ladder.hasten(request, now),
-            None => self.ladder = Some(Ladder::new(request, now)),
+            None => {
+                self.ladder = Some(Ladder::new(request, now));
+                self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
+            }
         }
         self.climb(now);
     }

@@ -63,7 +63,7 @@ pub(crate) fn pause(duration: Duration) {
 
 pub(crate) fn pause_forever() -> ! {
     loop {
-        pause(Duration::from_secs(3600));
+        pause(Duration::from_hours(1));
     }
 }
 
