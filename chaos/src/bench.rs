@@ -13,4 +13,3 @@ mod processes;
 pub(crate) mod recovery;
 mod statistics;
 mod waiting;
-

@@ -18,7 +18,11 @@ const BROKEN: u8 = 1;
 const USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
-#[command(name = "steadfast-chaos", version, about = "Breaks training jobs on purpose, measures and judges the recovery")]
+#[command(
+    name = "steadfast-chaos",
+    version,
+    about = "Breaks training jobs on purpose, measures and judges the recovery"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -27,7 +31,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Simulate whole jobs with faults, in virtual time, and check that no rule is broken
-    #[command(after_help = "Exit codes: 0 no rule was broken, 1 one was, 2 the command line or a file is wrong.")]
+    #[command(
+        after_help = "Exit codes: 0 no rule was broken, 1 one was, 2 the command line or a file is wrong."
+    )]
     Sim(SimArgs),
     /// Measure the real program on this machine
     #[command(subcommand)]
@@ -66,7 +72,7 @@ struct RecoveryArgs {
     /// Python for steadfast's workers; give it the one that the other launchers use [default: python3]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Measure this launcher too; torchrun or ft_launcher [default: those on PATH]
+    /// Measure this launcher too; torchrun or `ft_launcher` [default: those on PATH]
     #[arg(long, value_name = "NAME=PATH", value_parser = peer)]
     beside: Vec<(LauncherKind, PathBuf)>,
     /// Measure no other launchers
@@ -152,7 +158,11 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; clap knows which stream is whose.
             let code = if error.use_stderr() { USAGE } else { 0 };
-            return if error.print().is_ok() { code.into() } else { USAGE.into() };
+            return if error.print().is_ok() {
+                code.into()
+            } else {
+                USAGE.into()
+            };
         }
     };
     let mut out = io::stdout().lock();
@@ -178,9 +188,12 @@ fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
 
 /// Reads `NAME=PATH`.
 fn peer(text: &str) -> Result<(LauncherKind, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or("write NAME=PATH, such as torchrun=/opt/venv/bin/torchrun")?;
+    let (name, path) = text
+        .split_once('=')
+        .ok_or("write NAME=PATH, such as torchrun=/opt/venv/bin/torchrun")?;
     let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-    let kind = LauncherKind::from_str(name, false).map_err(|_| format!("{name} is neither torchrun nor ft_launcher"))?;
+    let kind = LauncherKind::from_str(name, false)
+        .map_err(|_| format!("{name} is neither torchrun nor ft_launcher"))?;
     Ok((kind, path))
 }
 
@@ -252,7 +265,10 @@ mod tests {
 
     #[test]
     fn peers_are_read_by_name_and_path() {
-        assert_eq!(peer("torchrun=/a/b").unwrap(), (LauncherKind::Torchrun, "/a/b".into()));
+        assert_eq!(
+            peer("torchrun=/a/b").unwrap(),
+            (LauncherKind::Torchrun, "/a/b".into())
+        );
         assert_eq!(peer("ft_launcher=/x").unwrap().0, LauncherKind::FtLauncher);
         assert!(peer("steadfast=/x").is_err() && peer("torchrun").is_err());
     }

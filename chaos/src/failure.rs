@@ -33,7 +33,9 @@ pub(crate) enum Failure {
         why: String,
     },
     /// A program that is needed is not there.
-    #[error("failed to find {0}: it is neither named on the command line nor on PATH; build or install it first")]
+    #[error(
+        "failed to find {0}: it is neither named on the command line nor on PATH; build or install it first"
+    )]
     NotFound(String),
     /// A program could not be started.
     #[error("failed to start {name}: {reason}")]
@@ -44,7 +46,9 @@ pub(crate) enum Failure {
         reason: io::Error,
     },
     /// A program ended that should not have, or not so.
-    #[error("failed to measure {name}: it ended too early or badly ({status}); its last words:\n{last_words}")]
+    #[error(
+        "failed to measure {name}: it ended too early or badly ({status}); its last words:\n{last_words}"
+    )]
     Ended {
         /// The program.
         name: String,

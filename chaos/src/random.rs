@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers that look random and are the same for the same seed, on every machine and in every version.
 
-/// A small generator (SplitMix64). Not for anything secret.
+/// A small generator (`SplitMix64`). Not for anything secret.
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     state: u64,

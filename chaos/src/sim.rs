@@ -87,28 +87,49 @@ fn report_broken(options: &Options, broken: &Broken, out: &mut impl Write) -> Re
         violation.at / 1_000_000
     )
     .map_err(say)?;
-    let mut repeat = format!("steadfast-chaos sim --schedules 1 --seed {}", broken.seed);
-    if let Some(nodes) = options.nodes {
-        repeat += &format!(" --nodes {nodes}");
-    }
-    if let Some(plant) = options.plant.as_ref().and_then(clap::ValueEnum::to_possible_value) {
-        repeat += &format!(" --plant {}", plant.get_name());
-    }
-    writeln!(out, "  repeat: {repeat}   (add --trace to see every event)").map_err(say)?;
-    let smallest = shrink::shrink(Schedule::draw(broken.seed, options.nodes), violation, options.plant);
+    let nodes = options
+        .nodes
+        .map_or_else(String::new, |nodes| format!(" --nodes {nodes}"));
+    let plant = options
+        .plant
+        .as_ref()
+        .and_then(clap::ValueEnum::to_possible_value);
+    let plant = plant.map_or_else(String::new, |plant| {
+        format!(" --plant {}", plant.get_name())
+    });
+    writeln!(
+        out,
+        "  repeat: steadfast-chaos sim --schedules 1 --seed {}{nodes}{plant}   (add --trace to see every event)",
+        broken.seed
+    )
+    .map_err(say)?;
+    let smallest = shrink::shrink(
+        Schedule::draw(broken.seed, options.nodes),
+        violation,
+        options.plant,
+    );
     let text = serde_json::to_string(&smallest).unwrap_or_default();
     match &options.save {
         Some(path) => {
-            std::fs::write(path, text + "\n").map_err(|error| Failure::write(path.display(), error))?;
-            writeln!(out, "  the smallest schedule that breaks it is in {0}; --replay {0} runs it", path.display())
+            std::fs::write(path, text + "\n")
+                .map_err(|error| Failure::write(path.display(), error))?;
+            writeln!(
+                out,
+                "  the smallest schedule that breaks it is in {0}; --replay {0} runs it",
+                path.display()
+            )
         }
-        None => writeln!(out, "  the smallest schedule that breaks it, for --replay:\n{text}"),
+        None => writeln!(
+            out,
+            "  the smallest schedule that breaks it, for --replay:\n{text}"
+        ),
     }
     .map_err(say)
 }
 
 fn read(path: &Path) -> Result<Schedule, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path.display(), error))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Failure::read(path.display(), error))?;
     Schedule::parse(&text).map_err(|why| Failure::Schedule {
         path: path.to_owned(),
         why,

@@ -17,6 +17,7 @@ use crate::config::values::{Value, Values, Written};
 use crate::config::{ConfigError, Host, show};
 use crate::exit_code::ExitCode;
 use crate::settings::{Mode, Settings};
+use crate::slurm::hostlist::command::{Form, Request};
 use crate::torchrun;
 
 /// What the command line asks for, validated.
@@ -28,6 +29,8 @@ pub(crate) enum Invocation {
     Control(Control),
     /// Be the agent; the keeper starts it so.
     Agent,
+    /// Expand a host list, or make one.
+    HostList(Request),
     /// Print this to standard output; there is nothing else to do.
     Print(String),
 }
@@ -120,6 +123,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             Action::Restart,
             matches,
         )?)),
+        Some(("hostlist", matches)) => Ok(Invocation::HostList(host_list(matches))),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),
         _ => Err(tree::root()
@@ -157,6 +161,23 @@ fn config(host: &Host, matches: &clap::ArgMatches) -> Result<String, ConfigError
     } else {
         show::text(&values)
     })
+}
+
+fn host_list(matches: &clap::ArgMatches) -> Request {
+    let form = if matches.get_flag("compress") {
+        Form::HostList
+    } else if matches.get_flag("json") {
+        Form::Json
+    } else {
+        Form::Lines
+    };
+    Request {
+        lists: matches
+            .get_many("list")
+            .map(|lists| lists.cloned().collect())
+            .unwrap_or_default(),
+        form,
+    }
 }
 
 fn control(

@@ -2,7 +2,7 @@
 //! The workers' output: to log files, to the console, and to whoever looks for step numbers and last lines.
 //!
 //! One task per stream ([`pump`]) looks at what waits in the worker's pipe without taking it (tee), shows it, and only
-//! then moves it (splice) into the stream's spool pipe, from which a thread ([`log_file`]) moves it into the file. The
+//! then moves it (splice) into the stream's spool pipe, from which a thread ([`writers`]) moves it into the file. The
 //! keeper holds both pipes, so whatever was not yet written survives this process.
 //!
 //! Invariants:
@@ -18,6 +18,7 @@
 mod console;
 mod dropped;
 mod filtered;
+mod inlet;
 mod layout;
 mod lines;
 mod log_file;
@@ -29,6 +30,7 @@ mod spool;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,6 +54,7 @@ use self::peek::Peeker;
 use self::prefix::Prefixes;
 use self::pump::{Pump, PumpParts};
 use self::tail::Tail;
+use self::writers::Writers;
 use crate::settings::{LogSettings, Mode};
 
 /// One of a worker's two output streams.
@@ -188,8 +191,11 @@ pub(crate) struct Outputs {
     console: Console,
     filtered: Filtered,
     peeker: Arc<Mutex<Peeker>>,
+    writers: Arc<Writers>,
     ledger: Arc<Ledger>,
     events: mpsc::UnboundedSender<OutputEvent>,
+    /// The highest generation whose end is awaited.
+    ending: watch::Sender<u64>,
     streams: BTreeMap<Stream, Attached>,
 }
 
@@ -212,13 +218,19 @@ impl Outputs {
     ) -> Result<Self, OutputError> {
         let ledger = Arc::new(Ledger::default());
         let peeker = Peeker::new().map_err(|source| OutputError::Prepare { source })?;
+        let writers = Writers::start().map_err(|source| OutputError::Thread {
+            what: "log files".to_owned(),
+            source,
+        })?;
         Ok(Self {
             prefixes: Prefixes::new(&settings),
             console: Console::start(targets, &ledger)?,
             filtered: Filtered::new(&settings.log),
             peeker: Arc::new(Mutex::new(peeker)),
+            writers: Arc::new(writers),
             ledger,
             events,
+            ending: watch::Sender::new(0),
             streams: BTreeMap::new(),
             settings,
         })
@@ -251,10 +263,12 @@ impl Outputs {
             )?,
             progress_regex: self.settings.progress_regex.clone(),
             peeker: Arc::clone(&self.peeker),
+            writers: Arc::clone(&self.writers),
             ledger: Arc::clone(&self.ledger),
             events: self.events.clone(),
             tail: Arc::clone(&tail),
             unwritten: Arc::clone(&unwritten),
+            ending: self.ending.subscribe(),
         })?;
         let task = tokio::spawn(async move {
             pump.run().await;
@@ -282,6 +296,11 @@ impl Outputs {
         generation: u64,
         deadline: Instant,
     ) -> impl Future<Output = Drained> + Send + use<> {
+        self.ending.send_if_modified(|ending| {
+            let later = generation > *ending;
+            *ending = generation.max(*ending);
+            later
+        });
         let streams: Vec<_> = self
             .streams
             .iter()
@@ -358,7 +377,8 @@ impl Outputs {
             attached.task.abort();
             let bytes = attached.unwritten.load(Ordering::Relaxed);
             if let Some(path) = &attached.log {
-                self.ledger.add(&format!("from {} (given up)", path.display()), bytes, 0);
+                self.ledger
+                    .add(&format!("from {} (given up)", path.display()), bytes, 0);
             }
         }
     }

@@ -66,13 +66,13 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     };
     let load = processes::load();
     let mut job = Job::start(&launcher, options.workers, work)?;
-    wait_for("the workers to start", Duration::from_secs(60), || {
+    wait_for("the workers to start", Duration::from_mins(1), || {
         job.program.must_run()?;
         let started = job.records()?.len() as u64;
         Ok((started >= u64::from(options.workers)).then_some(()))
     })?;
     let keeper = job.program.pid();
-    let agent = wait_for("the agent to be there", Duration::from_secs(60), || {
+    let agent = wait_for("the agent to be there", Duration::from_mins(1), || {
         Ok(processes::children_with(keeper, "__agent").first().copied())
     })?;
     pause(SETTLE);
@@ -132,8 +132,16 @@ impl Report {
             "{} workers that print {} lines a second each, watched for {:.0} s; load {} before.\n",
             self.workers, self.lines_per_second, self.seconds, self.load
         )?;
-        writeln!(out, "{:<8} {:>12} {:>10} {:>10}", "", "CPU, % of 1", "PSS, MB", "RSS, MB")?;
-        for (name, cost) in [("keeper", self.keeper), ("agent", self.agent), ("both", self.total)] {
+        writeln!(
+            out,
+            "{:<8} {:>12} {:>10} {:>10}",
+            "", "CPU, % of 1", "PSS, MB", "RSS, MB"
+        )?;
+        for (name, cost) in [
+            ("keeper", self.keeper),
+            ("agent", self.agent),
+            ("both", self.total),
+        ] {
             writeln!(
                 out,
                 "{name:<8} {:>12.2} {:>10.1} {:>10.1}",

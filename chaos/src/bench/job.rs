@@ -178,14 +178,22 @@ pub(super) fn read_records(directory: &Path, from: u64) -> Result<(Vec<Record>, 
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), from)),
         Err(error) => return Err(Failure::read(path.display(), error)),
     };
-    let whole = fresh.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let whole = fresh
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |end| end + 1);
     let lines = fresh.get(..whole).unwrap_or_default();
     let records = lines
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
         .map(serde_json::from_slice)
         .collect::<Result<_, _>>()
-        .map_err(|error| Failure::Unexpected(format!("{} holds a line that is no record: {error}", path.display())))?;
+        .map_err(|error| {
+            Failure::Unexpected(format!(
+                "{} holds a line that is no record: {error}",
+                path.display()
+            ))
+        })?;
     Ok((records, from + whole as u64))
 }
 
@@ -223,11 +231,19 @@ mod tests {
     fn only_whole_lines_are_read_and_none_twice() {
         let directory = temporary_directory().unwrap();
         let line = r#"{"event":"start","restart":0,"rank":1,"pid":7,"monotonic_ns":5}"#;
-        write(&directory.path().join(RECORDS_FILE), &format!("{line}\n{}", &line[..9])).unwrap();
+        write(
+            &directory.path().join(RECORDS_FILE),
+            &format!("{line}\n{}", &line[..9]),
+        )
+        .unwrap();
         let (records, read) = read_records(directory.path(), 0).unwrap();
         assert_eq!(records.len(), 1);
         assert_eq!((records[0].rank, records[0].took_ns), (1, None));
-        write(&directory.path().join(RECORDS_FILE), &format!("{line}\n{line}\n")).unwrap();
+        write(
+            &directory.path().join(RECORDS_FILE),
+            &format!("{line}\n{line}\n"),
+        )
+        .unwrap();
         let (records, _) = read_records(directory.path(), read).unwrap();
         assert_eq!(records.len(), 1);
     }

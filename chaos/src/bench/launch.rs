@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// How long a launcher may take to end its job after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(45);
 /// How long Python may take to say where it is.
-const PYTHON_WITHIN: Duration = Duration::from_secs(60);
+const PYTHON_WITHIN: Duration = Duration::from_mins(1);
 /// Bytes of a program's output that a failure shows.
 const TAIL_BYTES: usize = 2_000;
 
@@ -41,18 +41,28 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts a command in a process group of its own. Its standard error goes to a file in `directory`.
-    pub(super) fn start(command: &[OsString], directory: &Path, out: Out<'_>) -> Result<Self, Failure> {
+    pub(super) fn start(
+        command: &[OsString],
+        directory: &Path,
+        out: Out<'_>,
+    ) -> Result<Self, Failure> {
         let Some((program, arguments)) = command.split_first() else {
-            return Err(Failure::Unexpected("there is no command to start".to_owned()));
+            return Err(Failure::Unexpected(
+                "there is no command to start".to_owned(),
+            ));
         };
         let name = program.to_string_lossy().into_owned();
         let errors = directory.join("stderr.txt");
-        let create = |path: &Path| File::create(path).map_err(|error| Failure::write(path.display(), error));
+        let create =
+            |path: &Path| File::create(path).map_err(|error| Failure::write(path.display(), error));
         let stdout = match out {
             Out::Nowhere => Stdio::null(),
             Out::File(path) => create(path)?.into(),
         };
-        #[expect(clippy::disallowed_methods, reason = "the harness starts what it measures, here and nowhere else")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the harness starts what it measures, here and nowhere else"
+        )]
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -91,14 +101,20 @@ impl Program {
     pub(super) fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
         let what = format!("{} to end", self.name);
         let status = wait_for(&what, at_most, || self.look())?;
-        if status.success() { Ok(()) } else { Err(self.ended_badly(status)) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(self.ended_badly(status))
+        }
     }
 
     /// Waits for the end, whatever it is, and gives the time at which it was seen.
     pub(super) fn end_ns(&mut self, at_most: Duration) -> Result<u64, Failure> {
-        let pid = pid_of(self.pid()).ok_or_else(|| Failure::Unexpected(format!("{} has no process id", self.name)))?;
-        let process = pidfd_open(pid, PidfdFlags::empty())
-            .map_err(|error| Failure::Unexpected(format!("{} cannot be watched: {error}", self.name)))?;
+        let pid = pid_of(self.pid())
+            .ok_or_else(|| Failure::Unexpected(format!("{} has no process id", self.name)))?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| {
+            Failure::Unexpected(format!("{} cannot be watched: {error}", self.name))
+        })?;
         poll_for(&mut [PollFd::new(&process, PollFlags::IN)], at_most);
         let end = now_ns();
         self.wait(at_most)?;
@@ -117,7 +133,10 @@ impl Program {
 
     fn look(&mut self) -> Result<Option<ExitStatus>, Failure> {
         if self.ended.is_none() {
-            self.ended = self.child.try_wait().map_err(|error| Failure::read(&self.name, error))?;
+            self.ended = self
+                .child
+                .try_wait()
+                .map_err(|error| Failure::read(&self.name, error))?;
         }
         Ok(self.ended)
     }
@@ -187,7 +206,8 @@ pub(super) fn python(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let answer = directory.path().join("python.txt");
     let ask = words([&python, &"-c", &"import sys; print(sys.executable)"]);
     Program::start(&ask, directory.path(), Out::File(&answer))?.wait(PYTHON_WITHIN)?;
-    let text = fs::read_to_string(&answer).map_err(|error| Failure::read(answer.display(), error))?;
+    let text =
+        fs::read_to_string(&answer).map_err(|error| Failure::read(answer.display(), error))?;
     Ok(PathBuf::from(text.trim_end()))
 }
 
@@ -223,7 +243,8 @@ mod tests {
     fn a_program_is_ended_when_it_is_dropped() {
         let directory = temporary_directory().unwrap();
         let sleep = on_path("sleep").unwrap();
-        let program = Program::start(&words([&sleep, &"600"]), directory.path(), Out::Nowhere).unwrap();
+        let program =
+            Program::start(&words([&sleep, &"600"]), directory.path(), Out::Nowhere).unwrap();
         let pid = pid_of(program.pid()).unwrap();
         drop(program);
         assert!(rustix::process::test_kill_process(pid).is_err());
@@ -235,7 +256,13 @@ mod tests {
         let shell = on_path("sh").unwrap();
         let command = words([&shell, &"-c", &"echo no luck >&2; exit 3"]);
         let mut program = Program::start(&command, directory.path(), Out::Nowhere).unwrap();
-        let failure = program.wait(Duration::from_secs(60)).unwrap_err().to_string();
-        assert!(failure.contains("no luck") && failure.contains('3'), "{failure}");
+        let failure = program
+            .wait(Duration::from_mins(1))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("no luck") && failure.contains('3'),
+            "{failure}"
+        );
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::job::{Job, Launcher, LauncherKind, Record, Work, read_records};
-use super::launch::{Out, Program, python, steadfast_or_default, temporary_directory, words, write};
+use super::launch::{
+    Out, Program, python, steadfast_or_default, temporary_directory, words, write,
+};
 use super::statistics::{Summary, milliseconds};
 use super::{job, processes};
 use crate::failure::Failure;
@@ -121,8 +123,20 @@ impl Report {
             self.megabytes, self.load
         )?;
         writeln!(out, "straight into a file                 {}", self.direct)?;
-        writeln!(out, "supervised (log file and console)    {}", self.supervised)?;
-        writeln!(out, "ratio                                {:.2}", self.ratio)?;
-        writeln!(out, "bytes missing in the log files       {}", self.missing_bytes)
+        writeln!(
+            out,
+            "supervised (log file and console)    {}",
+            self.supervised
+        )?;
+        writeln!(
+            out,
+            "ratio                                {:.2}",
+            self.ratio
+        )?;
+        writeln!(
+            out,
+            "bytes missing in the log files       {}",
+            self.missing_bytes
+        )
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn usage(pid: u32) -> Result<Usage, Failure> {
         fs::read_to_string(&path).map_err(|error| Failure::read(path.display(), error))
     };
     let (stat, rollup) = (read("stat")?, read("smaps_rollup")?);
-    let ticks = cpu_ticks(&stat).ok_or_else(|| Failure::Unexpected(format!("/proc/{pid}/stat is not as expected")))?;
+    let ticks = cpu_ticks(&stat)
+        .ok_or_else(|| Failure::Unexpected(format!("/proc/{pid}/stat is not as expected")))?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Usage {
         cpu_seconds: std::time::Duration::from_millis(ticks * 1_000 / per_second).as_secs_f64(),
@@ -43,8 +44,10 @@ pub(super) fn children_with(parent: u32, word: &str) -> Vec<u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             // Processes may vanish in between.
-            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-            parent_of(&read("stat")) == Some(parent) && read("cmdline").split('\0').any(|argument| argument == word)
+            let read =
+                |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            parent_of(&read("stat")) == Some(parent)
+                && read("cmdline").split('\0').any(|argument| argument == word)
         })
         .collect()
 }
@@ -90,7 +93,8 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_kilobytes() {
-        let rollup = "00400000-7ffd [rollup]\nRss:     2048 kB\nPss:     1024 kB\nPss_Dirty: 1 kB\n";
+        let rollup =
+            "00400000-7ffd [rollup]\nRss:     2048 kB\nPss:     1024 kB\nPss_Dirty: 1 kB\n";
         assert_eq!(kilobytes(rollup, "Pss:"), Some(1024));
         assert_eq!(kilobytes(rollup, "Swap:"), None);
     }

@@ -14,13 +14,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub(crate) use super::job::LauncherKind;
 use super::job::{Job, Launcher, Work};
-use super::launch::{Out, Program, on_path, python, steadfast_or_default, temporary_directory, words};
+use super::launch::{
+    Out, Program, on_path, python, steadfast_or_default, temporary_directory, words,
+};
 use super::processes;
 use super::statistics::{Summary, milliseconds};
 use crate::failure::Failure;
 use crate::random::Random;
-pub(crate) use super::job::LauncherKind;
 use episode::Episode;
 
 /// What is to be measured.
@@ -97,7 +99,9 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
         python: python.clone(),
     };
     let row = measure(&launcher(LauncherKind::Steadfast, path), options)?;
-    let within_limit = options.at_most_ms.map(|limit| row.last_worker.median <= limit);
+    let within_limit = options
+        .at_most_ms
+        .map(|limit| row.last_worker.median <= limit);
     let mut rows = vec![row];
     let mut absent = Vec::new();
     for (kind, path, named) in peers(options) {
@@ -129,7 +133,10 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
 
 /// The other launchers: those that were named, else those that are installed. Says whether each was named.
 fn peers(options: &Options) -> Vec<(LauncherKind, Option<PathBuf>, bool)> {
-    let named = options.beside.iter().map(|(kind, path)| (*kind, Some(path.clone()), true));
+    let named = options
+        .beside
+        .iter()
+        .map(|(kind, path)| (*kind, Some(path.clone()), true));
     let mut peers: Vec<_> = named.collect();
     if peers.is_empty() && !options.alone {
         peers = [LauncherKind::Torchrun, LauncherKind::FtLauncher]
@@ -151,7 +158,10 @@ fn measure(launcher: &Launcher, options: &Options) -> Result<Row, Failure> {
     }
     job.program.stop()?;
     let summary = |time: fn(&Episode) -> u64| {
-        let times: Vec<_> = episodes.iter().map(|episode| milliseconds(time(episode))).collect();
+        let times: Vec<_> = episodes
+            .iter()
+            .map(|episode| milliseconds(time(episode)))
+            .collect();
         Summary::of(&times).ok_or_else(|| Failure::Unexpected("there was no fault".to_owned()))
     };
     Ok(Row {
@@ -170,7 +180,7 @@ fn python_alone(python: &Path, options: &Options) -> Result<PythonAlone, Failure
     let (mut alone, mut first, mut last) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.faults {
         let mut program = Program::start(&pass, directory.path(), Out::Nowhere)?;
-        let end = program.end_ns(Duration::from_secs(60))?;
+        let end = program.end_ns(Duration::from_mins(1))?;
         alone.push(milliseconds(end - program.started_ns));
         let times = start_together(&clock, options.workers, directory.path())?;
         let least = times.iter().min().copied().unwrap_or(0);
@@ -187,8 +197,14 @@ fn python_alone(python: &Path, options: &Options) -> Result<PythonAlone, Failure
 }
 
 /// Starts so many at once; nanoseconds from the first start to each one's first instruction.
-fn start_together(clock: &[std::ffi::OsString], count: u32, directory: &Path) -> Result<Vec<u64>, Failure> {
-    let paths: Vec<_> = (0..count).map(|index| directory.join(format!("clock-{index}"))).collect();
+fn start_together(
+    clock: &[std::ffi::OsString],
+    count: u32,
+    directory: &Path,
+) -> Result<Vec<u64>, Failure> {
+    let paths: Vec<_> = (0..count)
+        .map(|index| directory.join(format!("clock-{index}")))
+        .collect();
     let mut programs = paths
         .iter()
         .map(|path| Program::start(clock, directory, Out::File(path)))
@@ -196,12 +212,12 @@ fn start_together(clock: &[std::ffi::OsString], count: u32, directory: &Path) ->
     let began = programs.first().map_or(0, |program| program.started_ns);
     let mut times = Vec::new();
     for (program, path) in programs.iter_mut().zip(&paths) {
-        program.wait(Duration::from_secs(60))?;
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path.display(), error))?;
-        let at: u64 = text
-            .trim()
-            .parse()
-            .map_err(|_| Failure::Unexpected(format!("Python printed {text:?} instead of its clock")))?;
+        program.wait(Duration::from_mins(1))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Failure::read(path.display(), error))?;
+        let at: u64 = text.trim().parse().map_err(|_| {
+            Failure::Unexpected(format!("Python printed {text:?} instead of its clock"))
+        })?;
         times.push(at.saturating_sub(began));
     }
     Ok(times)

@@ -58,7 +58,10 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         let odd = Summary::of(&[30.0, 10.0, 20.0]).unwrap();
         assert_eq!((odd.median, odd.min, odd.max), (20.0, 10.0, 30.0));
-        assert_eq!(Summary::of(&[10.0, 20.0]).unwrap().median, 15.0);
+        assert_eq!(
+            Summary::of(&[10.0, 20.0]).unwrap().to_string(),
+            "15 [10-20]"
+        );
         assert_eq!(odd.to_string(), "20 [10-30]");
         assert_eq!(Summary::of(&[0.25]).unwrap().to_string(), "0.2 [0.2-0.2]");
     }

@@ -46,7 +46,9 @@ impl Campaign {
                 scope.spawn(|| run_some(options, &next, &total));
             }
         });
-        let mut total = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut total = total
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         total.first_seed = options.seed;
         total.took = began.elapsed();
         total
@@ -66,7 +68,11 @@ impl Campaign {
             self.generations
         )?;
         writeln!(out, "jobs: {}", list(self.outcomes.iter()))?;
-        writeln!(out, "faults that hit something: {}", list(self.landed.iter()))
+        writeln!(
+            out,
+            "faults that hit something: {}",
+            list(self.landed.iter())
+        )
     }
 
     fn take_in(&mut self, seed: u64, ending: Result<Ending, Violation>) {
@@ -99,16 +105,25 @@ fn run_some(options: &Options, next: &AtomicU64, total: &Mutex<Campaign>) {
             return;
         }
         let seed = options.seed.wrapping_add(index);
-        let (ending, _) = World::new(Schedule::draw(seed, options.nodes), options.plant, false).run();
+        let (ending, _) =
+            World::new(Schedule::draw(seed, options.nodes), options.plant, false).run();
         if ending.is_err() {
             next.store(options.schedules, Ordering::Relaxed);
         }
-        let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut total = total
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         total.take_in(seed, ending);
     }
 }
 
 fn list<'a, K: ToString + 'a>(counts: impl Iterator<Item = (&'a K, &'a u64)>) -> String {
-    let parts: Vec<_> = counts.map(|(name, count)| format!("{} {count}", name.to_string())).collect();
-    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    let parts: Vec<_> = counts
+        .map(|(name, count)| format!("{} {count}", name.to_string()))
+        .collect();
+    if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }

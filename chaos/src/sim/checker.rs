@@ -4,6 +4,7 @@
 
 mod budget;
 mod plans;
+mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use budget::Budget;
 use plans::{PlanSeen, read_plan};
+use results::exit_code;
 
 /// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,14 +96,24 @@ impl Checker {
     // --- what the world tells ---
 
     /// A worker process has come into being.
-    pub(crate) fn spawned(&mut self, serial: u64, node: &str, generation: u64, rank: u64) -> Checked {
+    pub(crate) fn spawned(
+        &mut self,
+        serial: u64,
+        node: &str,
+        generation: u64,
+        rank: u64,
+    ) -> Checked {
         if self.result.is_some() {
-            let message = format!("rank {rank} of generation {generation} was started on {node} after the end of the job");
+            let message = format!(
+                "rank {rank} of generation {generation} was started on {node} after the end of the job"
+            );
             return self.violation("terminal", message);
         }
         for (other_node, other_generation, other_rank) in self.alive.values() {
             if *other_generation == generation && *other_rank == rank {
-                let message = format!("rank {rank} of generation {generation} was started on {node} and lives on {other_node}");
+                let message = format!(
+                    "rank {rank} of generation {generation} was started on {node} and lives on {other_node}"
+                );
                 return self.violation("twin ranks", message);
             }
             if *other_generation != generation {
@@ -112,7 +124,8 @@ impl Checker {
                 return self.violation("generations overlap", message);
             }
         }
-        self.alive.insert(serial, (node.to_owned(), generation, rank));
+        self.alive
+            .insert(serial, (node.to_owned(), generation, rank));
         Ok(())
     }
 
@@ -161,7 +174,8 @@ impl Checker {
     pub(crate) fn finished(&mut self, node: &str, exit_code: i64) -> Checked {
         let alive = self.alive.values().find(|(of, ..)| of == node);
         if let Some((_, generation, rank)) = alive {
-            let message = format!("{node} left while rank {rank} of generation {generation} was alive on it");
+            let message =
+                format!("{node} left while rank {rank} of generation {generation} was alive on it");
             return self.violation("left too early", message);
         }
         self.finished.insert(node.to_owned(), exit_code);
@@ -202,7 +216,8 @@ impl Checker {
             }
         }
         if let Some((node, generation, rank)) = self.alive.values().next() {
-            let message = format!("rank {rank} of generation {generation} is still alive on {node}");
+            let message =
+                format!("rank {rank} of generation {generation} is still alive on {node}");
             return self.violation("left behind", message);
         }
         Ok(())
@@ -211,7 +226,9 @@ impl Checker {
     /// How the job ended: its outcome in the store's words.
     pub(crate) fn outcome(&self) -> &str {
         let result = self.result.as_ref();
-        result.and_then(|result| result["outcome"].as_str()).unwrap_or("none")
+        result
+            .and_then(|result| result["outcome"].as_str())
+            .unwrap_or("none")
     }
 
     pub(crate) fn generations(&self) -> u64 {
@@ -225,7 +242,10 @@ impl Checker {
             return self.violation("plan", format!("this is no plan: {value}"));
         };
         if self.ended_before(revision) {
-            return self.violation("terminal", "a plan was written after the end of the job".to_owned());
+            return self.violation(
+                "terminal",
+                "a plan was written after the end of the job".to_owned(),
+            );
         }
         if let Err(message) = plan.ranks_are_whole(self.limits.min_nodes, self.limits.max_nodes) {
             return self.violation("ranks", message);
@@ -251,7 +271,10 @@ impl Checker {
                 }
             }
             _ => {
-                let message = format!("the plan of generation {generation} was followed by that of {}", plan.generation);
+                let message = format!(
+                    "the plan of generation {generation} was followed by that of {}",
+                    plan.generation
+                );
                 return self.violation("generations grow by one", message);
             }
         }
@@ -260,12 +283,17 @@ impl Checker {
     }
 
     fn must_have_cause(&self, generation: u64, plan: &PlanSeen, what: &str) -> Checked {
-        let died = plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
+        let died = plan
+            .keepers()
+            .any(|keeper| self.dead_keepers.contains(keeper));
         let asked = self.end_asked || self.restarts_asked.contains(&generation);
         if died || asked || self.causes.contains_key(&generation) {
             return Ok(());
         }
-        self.violation("false alarm", format!("generation {generation} {what}, but nothing had happened to it"))
+        self.violation(
+            "false alarm",
+            format!("generation {generation} {what}, but nothing had happened to it"),
+        )
     }
 
     fn ledger_stored(&mut self, revision: i64, value: &Value) -> Checked {
@@ -280,94 +308,5 @@ impl Checker {
             Ok(()) => Ok(()),
             Err(message) => self.violation("charged once", message),
         }
-    }
-
-    fn result_stored(&mut self, revision: i64, value: Value) -> Checked {
-        if let Some(before) = &self.result {
-            let message = format!("the result {before} was replaced by {value}");
-            return self.violation("terminal", message);
-        }
-        let generation = self.plan.as_ref().map_or(0, |plan| plan.generation);
-        let words = value["message"].as_str().unwrap_or_default();
-        if words.is_empty() || value["generation"].as_u64() != Some(generation) {
-            let message = format!("generation {generation} ended with a result that does not say so: {value}");
-            return self.violation("result", message);
-        }
-        self.result_is_true(&value, generation)?;
-        self.result = Some(value);
-        self.result_at = revision;
-        Ok(())
-    }
-
-    fn ended_before(&self, revision: i64) -> bool {
-        self.result.is_some() && revision > self.result_at
-    }
-
-    fn result_is_true(&self, value: &Value, generation: u64) -> Checked {
-        let rule = value["rule"].as_str().unwrap_or_default();
-        match value["outcome"].as_str().unwrap_or_default() {
-            "succeeded" => self.everybody_ended_well(generation),
-            "stopped" if self.end_asked => Ok(()),
-            "stopped" => self.violation("result", "nobody asked the job to stop".to_owned()),
-            "failed" => match (rule, &self.plan) {
-                ("not_enough_nodes", _) => Ok(()),
-                ("node_at_fault", _) if self.unkillable_seen => Ok(()),
-                ("node_at_fault", _) => {
-                    self.violation("result", "a node was blamed, but every worker could be killed".to_owned())
-                }
-                (_, Some(plan)) => {
-                    self.must_have_cause(generation, plan, "ended in failure")?;
-                    self.blames_the_right_rank(value, generation, plan)
-                }
-                (_, None) => self.violation("result", format!("failed before it began: {value}")),
-            },
-            _ => self.violation("result", format!("this is no result: {value}")),
-        }
-    }
-
-    fn everybody_ended_well(&self, generation: u64) -> Checked {
-        let ranks = self.plan.as_ref().map_or(0, |plan| plan.world_size);
-        let well = self.ended_well.get(&generation).map_or(0, BTreeSet::len);
-        if ranks > 0 && well as u64 == ranks {
-            return Ok(());
-        }
-        let message = format!("success, but {well} of {ranks} workers of generation {generation} ended well");
-        self.violation("result", message)
-    }
-
-    /// The rank that is blamed was hit, unless a node took the evidence with it or it came too late.
-    fn blames_the_right_rank(&self, value: &Value, generation: u64, plan: &PlanSeen) -> Checked {
-        let root = &value["root_cause"];
-        let evidence_lost = self.limits.late_evidence || plan.keepers().any(|keeper| self.dead_keepers.contains(keeper));
-        let hit = self.causes.get(&generation);
-        let Some(rank) = root["rank"].as_u64().filter(|_| !evidence_lost) else {
-            return Ok(());
-        };
-        if hit.is_some_and(|hit| hit.contains(&Some(rank))) {
-            return Ok(());
-        }
-        let message = format!("rank {rank} was blamed for the end of generation {generation}, but these were hit: {hit:?}");
-        self.violation("culprit", message)
-    }
-}
-
-/// The exit code that a result stands for, as the documentation has it.
-fn exit_code(result: &Value) -> i64 {
-    let exit = &result["exit"];
-    match exit.as_str() {
-        Some("success") => return 0,
-        Some("infrastructure") => return 75,
-        Some("node") => return 76,
-        Some("configuration") => return 78,
-        _ => {}
-    }
-    if let Some(signal) = exit["interrupted"].as_i64() {
-        return 128 + signal;
-    }
-    let worker = &exit["worker"];
-    match (worker["code"].as_i64(), worker["signal"].as_i64()) {
-        (Some(code), _) => code,
-        (None, Some(signal)) => 128 + signal,
-        (None, None) => -1,
     }
 }

@@ -69,7 +69,7 @@ pub(crate) enum Life {
     /// Dead, not reaped.
     Dying(WorkerExit),
     /// Reaped, at this time on the simulation's clock.
-    Reaped(WorkerExit, u64, Finding),
+    Reaped(WorkerExit, u64, Box<Finding>),
     NeverBorn(SpawnFailure),
 }
 
@@ -106,7 +106,10 @@ impl Node {
 
     /// The simulation's time of one of this node's instants, rounded up.
     pub(crate) fn time_of(&self, instant: Instant) -> u64 {
-        instant.as_nanos().div_ceil(1_000).saturating_sub(self.clock_ahead)
+        instant
+            .as_nanos()
+            .div_ceil(1_000)
+            .saturating_sub(self.clock_ahead)
     }
 
     /// All that a new agent learns from the keeper.
@@ -120,7 +123,7 @@ impl Node {
                 Life::Reaped(exit, at, finding) => WorkerState::Exited {
                     exit: *exit,
                     at: self.instant(*at),
-                    finding: Some(finding.clone()),
+                    finding: Some(Finding::clone(finding)),
                 },
                 Life::NeverBorn(failure) => WorkerState::SpawnFailed(failure.clone()),
             },
@@ -135,13 +138,22 @@ impl Node {
         }];
         if let Some(signal) = self.keeper.interrupts.last() {
             let count = u32::try_from(self.keeper.interrupts.len()).unwrap_or(u32::MAX);
-            events.push(MemberEvent::Interrupt { signal: *signal, count });
+            events.push(MemberEvent::Interrupt {
+                signal: *signal,
+                count,
+            });
         }
         events
     }
 
     /// What the agent would make of a worker's end.
-    pub(crate) fn finding(&self, now: u64, local: u32, exit: WorkerExit, role: FaultRole) -> Finding {
+    pub(crate) fn finding(
+        &self,
+        now: u64,
+        local: u32,
+        exit: WorkerExit,
+        role: FaultRole,
+    ) -> Finding {
         let class = match exit {
             WorkerExit::Signal(1 | 2 | 9 | 15) => FaultClass::Killed,
             _ => FaultClass::Program,
@@ -163,7 +175,12 @@ impl Node {
 
 impl Keeper {
     /// Takes up a generation: makes the workers that can be made. Says which failed.
-    pub(crate) fn start(&mut self, plan: &Plan, node: &NodeName, serial: &mut u64) -> Vec<SpawnFailure> {
+    pub(crate) fn start(
+        &mut self,
+        plan: &Plan,
+        node: &NodeName,
+        serial: &mut u64,
+    ) -> Vec<SpawnFailure> {
         let Some(place) = plan.member(node) else {
             return Vec::new();
         };
@@ -200,7 +217,9 @@ impl Keeper {
     }
 
     pub(crate) fn worker(&mut self, serial: u64) -> Option<&mut Worker> {
-        self.workers.iter_mut().find(|worker| worker.serial == serial)
+        self.workers
+            .iter_mut()
+            .find(|worker| worker.serial == serial)
     }
 
     /// The living worker with this local rank.
@@ -211,7 +230,9 @@ impl Keeper {
     }
 
     pub(crate) fn alive(&self) -> impl Iterator<Item = &Worker> {
-        self.workers.iter().filter(|worker| worker.life == Life::Alive)
+        self.workers
+            .iter()
+            .filter(|worker| worker.life == Life::Alive)
     }
 
     /// Whether everything that can go is gone, and with whom left over.

@@ -25,18 +25,3 @@ pub(crate) enum Plant {
     /// The budget that the leader is told is larger than the job's.
     GenerousBudget,
 }
-
-#[cfg(test)]
-impl Plant {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::StartTwice,
-        Self::IgnoreStop,
-        Self::ReuseGeneration,
-        Self::UnguardedStore,
-        Self::FalseExit,
-        Self::MuteKeeper,
-        Self::DoubleCharge,
-        Self::StartAfterEnd,
-        Self::GenerousBudget,
-    ];
-}

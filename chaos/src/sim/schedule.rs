@@ -73,30 +73,55 @@ pub(crate) struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FaultKind {
-    WorkerExits { worker: u32, code: i32 },
-    WorkerKilled { worker: u32, signal: i32 },
+    WorkerExits {
+        worker: u32,
+        code: i32,
+    },
+    WorkerKilled {
+        worker: u32,
+        signal: i32,
+    },
     /// The worker ends well, before the others.
-    WorkerLeavesEarly { worker: u32 },
+    WorkerLeavesEarly {
+        worker: u32,
+    },
     /// From now on this worker does not obey SIGTERM.
-    WorkerIgnoresTerm { worker: u32 },
+    WorkerIgnoresTerm {
+        worker: u32,
+    },
     /// From now on not even SIGKILL ends this worker.
-    WorkerUnkillable { worker: u32 },
+    WorkerUnkillable {
+        worker: u32,
+    },
     /// The next start of this worker fails.
-    SpawnFails { worker: u32, certain: bool },
-    AgentCrashes { down_ms: u64 },
+    SpawnFails {
+        worker: u32,
+        certain: bool,
+    },
+    AgentCrashes {
+        down_ms: u64,
+    },
     /// The whole node is gone, workers included; for good when `down_ms` is absent.
-    NodeCrashes { down_ms: Option<u64> },
+    NodeCrashes {
+        down_ms: Option<u64>,
+    },
     /// The leader's key vanishes; it may go on believing that it leads.
     LeadershipLost,
     /// The store answers nothing and does nothing.
-    StoreDown { for_ms: u64 },
+    StoreDown {
+        for_ms: u64,
+    },
     /// Changes are missed; the node reads everything anew.
-    WatchBroken { gap_ms: u64 },
+    WatchBroken {
+        gap_ms: u64,
+    },
     /// An exit that is long known is reported again.
     ExitRepeated,
     OperatorStops,
     OperatorRestarts,
-    Interrupted { signal: i32 },
+    Interrupted {
+        signal: i32,
+    },
 }
 
 impl Schedule {
@@ -167,8 +192,16 @@ impl FaultKind {
 
 fn draw_shape(random: &mut Random, nodes: Option<u32>) -> Shape {
     let nodes = nodes.unwrap_or_else(|| random.pick(1, &[1, 2, 2, 3, 4, 5]));
-    let max_nodes = if random.chance(30) { random.small(1, nodes) } else { nodes };
-    let min_nodes = if random.chance(50) { max_nodes } else { random.small(1, max_nodes) };
+    let max_nodes = if random.chance(30) {
+        random.small(1, nodes)
+    } else {
+        nodes
+    };
+    let min_nodes = if random.chance(50) {
+        max_nodes
+    } else {
+        random.small(1, max_nodes)
+    };
     Shape {
         nodes,
         min_nodes,

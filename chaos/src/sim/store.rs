@@ -42,8 +42,16 @@ impl Store {
     /// Does all of the transaction, or nothing.
     pub(crate) fn transact(&mut self, transaction: &Transaction) -> (Outcome, Option<ChangeBatch>) {
         let unguarded = self.plant == Some(Plant::UnguardedStore);
-        let succeeded = unguarded || transaction.when.iter().all(|condition| self.holds(condition));
-        let batch = if succeeded { self.write(&transaction.then) } else { None };
+        let succeeded = unguarded
+            || transaction
+                .when
+                .iter()
+                .all(|condition| self.holds(condition));
+        let batch = if succeeded {
+            self.write(&transaction.then)
+        } else {
+            None
+        };
         let outcome = Outcome {
             succeeded,
             revision: self.revision(),
@@ -53,7 +61,10 @@ impl Store {
 
     /// The lease has ended: its keys go.
     pub(crate) fn end_lease(&mut self, lease: LeaseId) -> Option<ChangeBatch> {
-        let keys = self.entries.values().filter(|entry| entry.lease == Some(lease));
+        let keys = self
+            .entries
+            .values()
+            .filter(|entry| entry.lease == Some(lease));
         let deletes: Vec<_> = keys
             .map(|entry| Operation::Delete {
                 key: entry.key.clone(),

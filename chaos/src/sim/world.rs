@@ -140,36 +140,40 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Checked {
         match event {
-            Event::Fault(index) => self.fault(index),
+            Event::Fault(index) => self.fault(index)?,
             Event::NodeReturns(node) => self.node_returns(node),
             Event::AgentStarts(node) => self.agent_starts(node),
             Event::ReadArrives(address) => self.read_arrives(address),
-            Event::ReadAnswered(address, listing) => self.read_answered(address, listing),
+            Event::ReadAnswered(address, listing) => self.read_answered(address, listing)?,
             Event::WriteArrives(address, call, transaction) => {
-                self.write_arrives(address, call, transaction)
+                self.write_arrives(address, call, transaction)?;
             }
-            Event::LateWrite(transaction) => self.transact(&transaction).map(|_| ()),
-            Event::WriteAnswered(address, call, outcome) => self.write_answered(address, call, outcome),
+            Event::LateWrite(transaction) => {
+                self.transact(&transaction)?;
+            }
+            Event::WriteAnswered(address, call, outcome) => {
+                self.write_answered(address, call, outcome)?;
+            }
             Event::ElectionArrives(address, transaction) => {
-                self.election_arrives(address, &transaction)
+                self.election_arrives(address, &transaction)?;
             }
-            Event::ElectionAnswered(address, won) => self.election_answered(address, won),
+            Event::ElectionAnswered(address, won) => self.election_answered(address, won)?,
             Event::Candidacy(node, life) => self.candidacy(node, life),
-            Event::Changed(address, watch, batch) => self.changed(address, watch, &batch),
-            Event::Timer(address, at) => self.timer(address, at),
-            Event::LeaseEnds(node, lease) => self.lease_ends(node, lease),
-            Event::ToKeeper(node, _, command) => self.command(node, command),
-            Event::ToAgent(node, life, event) => self.to_agent(node, life, event),
+            Event::Changed(address, watch, batch) => self.changed(address, watch, &batch)?,
+            Event::Timer(address, at) => self.timer(address, at)?,
+            Event::LeaseEnds(node, lease) => self.lease_ends(node, lease)?,
+            Event::ToKeeper(node, _, command) => self.command(node, command)?,
+            Event::ToAgent(node, life, event) => self.heard(node, life, event)?,
             Event::Death(node, serial, exit, role) => self.death(node, serial, exit, role),
-            Event::Reaped(node, serial, exit, died, role) => self.reaped(node, serial, exit, died, role),
-            Event::Understood(node, event) => {
-                self.say(node, event);
-                Ok(())
+            Event::Reaped(node, serial, exit, died, role) => {
+                self.reaped(node, serial, exit, died, role);
             }
+            Event::Understood(node, event) => self.say(node, event),
             Event::GraceOver(node, generation) => self.grace_over(node, generation),
             Event::GivesUp(node, generation) => self.gives_up(node, generation),
             Event::Step(generation) => self.step(generation),
         }
+        Ok(())
     }
 
     // --- the queue ---
@@ -205,7 +209,10 @@ impl World {
     // --- the end ---
 
     fn everybody_left(&self) -> bool {
-        let returns = self.queue.values().any(|event| matches!(event, Event::NodeReturns(_)));
+        let returns = self
+            .queue
+            .values()
+            .any(|event| matches!(event, Event::NodeReturns(_)));
         let finished = self.nodes.iter().all(|node| node.left || !node.up);
         finished && !returns
     }
@@ -237,7 +244,12 @@ impl World {
             };
             parts.push(format!("{}: {text}", node.name));
             if let Some(leader) = agent.and_then(|agent| agent.leader.as_ref()) {
-                parts.push(format!("leader on {}: {:?}, {}", node.name, leader.state(), leader.reason()));
+                parts.push(format!(
+                    "leader on {}: {:?}, {}",
+                    node.name,
+                    leader.state(),
+                    leader.reason()
+                ));
             }
         }
         parts.join("; ")

@@ -32,6 +32,7 @@ use crate::journal::{Journal, JournalIdentity};
 use crate::keeper::protocol::{Notice, Request, Welcome};
 use crate::keeper::runtime_dir::SOCKET_NAME;
 use crate::output::{ConsoleTargets, OutputEvent, OutputSettings, Outputs};
+use crate::redact;
 use crate::settings::Settings;
 
 /// How often the workers are looked at for signs that they are about to be gone.
@@ -213,12 +214,7 @@ impl Agent {
 
     fn announce(&mut self) {
         let settings = &self.settings;
-        let command: Vec<String> = settings
-            .command
-            .argv
-            .iter()
-            .map(|each| each.to_string_lossy().into_owned())
-            .collect();
+        let command = redact::command(&settings.command.argv);
         let fields = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "command": command,

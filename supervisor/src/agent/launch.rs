@@ -184,15 +184,15 @@ pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberS
     }
 }
 
-/// The command as one text: equal exactly when the commands are.
+/// A digest of the command: equal exactly when the commands are, and telling nothing about what they hold.
 fn command_digest(settings: &Settings) -> String {
-    let arguments: Vec<String> = settings
-        .command
-        .argv
-        .iter()
-        .map(|each| each.as_encoded_bytes().escape_ascii().to_string())
-        .collect();
-    arguments.join("\0")
+    let mut hasher = blake3::Hasher::new();
+    for argument in &settings.command.argv {
+        let bytes = argument.as_encoded_bytes();
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 /// This node's place in a plan and its group rank, if it has one.

@@ -51,6 +51,16 @@ Examples:
 A flag goes before its variable (STEADFAST_MAX_RESTARTS), that before the configuration files, and those
 before the default. Files: /etc/steadfast/config.toml, then ~/.config/steadfast/config.toml, then --config.";
 
+const HOSTLIST_EXAMPLES: &str = "\
+Examples:
+  steadfast hostlist \"$SLURM_JOB_NODELIST\"          the hosts of this allocation, one a line
+  steadfast hostlist --json 'gpu[001-004,009]'      the same as a JSON array
+  steadfast hostlist --compress gpu3 gpu1 gpu2      gpu[1-3]
+  sinfo -hN -o %N | steadfast hostlist --compress - every node of the cluster, as one list
+
+Hosts stay in the order of the list, and a host that is named twice is printed twice. --compress sorts
+them and names each once. A list that is wrong or empty is refused with exit code 78.";
+
 /// The whole tree.
 pub(super) fn root() -> Command {
     let root = Command::new("steadfast");
@@ -76,6 +86,7 @@ pub(super) fn root() -> Command {
             "Stop the workers of a running job and start them again",
         ))
         .subcommand(config_command())
+        .subcommand(hostlist_command())
         .subcommand(completions_command())
         .subcommand(man_command())
 }
@@ -158,6 +169,28 @@ fn config_command() -> Command {
                 .help("Print a commented configuration file with every default"),
         )
         .args(run::flags())
+}
+
+fn hostlist_command() -> Command {
+    Command::new("hostlist")
+        .about("Expand a Slurm host list, or make one")
+        .override_usage("steadfast hostlist [--json] LIST...\n       steadfast hostlist --compress HOST...")
+        .after_help(HOSTLIST_EXAMPLES)
+        .arg(
+            Arg::new("list")
+                .value_name("LIST")
+                .required(true)
+                .num_args(1..)
+                .value_parser(ValueParser::os_string())
+                .help("Hosts, in Slurm's notation; `-` reads standard input"),
+        )
+        .arg(json_flag().conflicts_with("compress"))
+        .arg(
+            Arg::new("compress")
+                .long("compress")
+                .action(ArgAction::SetTrue)
+                .help("Print one short list that names each of the hosts once"),
+        )
 }
 
 fn completions_command() -> Command {

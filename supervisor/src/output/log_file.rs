@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that moves a stream's spool into its log file. It may hang: nobody waits for it.
+//! The moving of a stream's spool into its log file, by a thread that may hang: nobody waits for it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -7,47 +7,59 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice, tee};
 use tokio::sync::mpsc;
 
-use super::OutputError;
 use super::peek::{move_some, read_exactly};
+use super::writers::{Job, Writers};
 
 /// A log file that takes nothing for this long counts as stalled.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Most bytes moved by one call, so that progress shows.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// The thread calls the system and little else.
-const STACK_BYTES: usize = 128 * 1024;
 
-/// The thread's answer: it has let go of the spool.
+/// A thread's answer: it has let go of the spool.
 #[derive(Debug)]
 pub(super) struct Reply {
+    /// What the next request goes to.
+    pub(super) writer: Box<Writer>,
     /// Bytes of the request that are still in the spool.
     pub(super) unwritten: u64,
     /// Why, if any are.
     pub(super) error: Option<io::Error>,
 }
 
-/// The door to the thread of one log file.
+/// The door to one log file.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
-    requests: blocking::Sender<u64>,
+    writers: Arc<Writers>,
+    /// Absent while a thread has it.
+    writer: Option<Box<Writer>>,
+    sender: mpsc::UnboundedSender<Reply>,
     replies: mpsc::UnboundedReceiver<Reply>,
     progress: Arc<AtomicU64>,
 }
 
+/// What a thread needs in order to write a log file.
+#[derive(Debug)]
+pub(super) struct Writer {
+    path: PathBuf,
+    spool: OwnedFd,
+    progress: Arc<AtomicU64>,
+    file: Option<File>,
+    /// Set for a file that nothing can be spliced into.
+    by_copy: Option<Copying>,
+}
+
 impl LogFile {
-    /// Starts the thread. The file is opened, and its directory made, when there is something to write.
-    pub(super) fn start(path: PathBuf, spool: OwnedFd) -> Result<Self, OutputError> {
-        let (requests, incoming) = blocking::channel();
-        let (outgoing, replies) = mpsc::unbounded_channel();
+    /// The file is opened, and its directory made, when there is something to write.
+    pub(super) fn new(path: PathBuf, spool: OwnedFd, writers: Arc<Writers>) -> Self {
+        let (sender, replies) = mpsc::unbounded_channel();
         let progress = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             path: path.clone(),
@@ -56,20 +68,14 @@ impl LogFile {
             file: None,
             by_copy: None,
         };
-        std::thread::Builder::new()
-            .name("log-file".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || writer.serve(&incoming, &outgoing))
-            .map_err(|source| OutputError::Thread {
-                what: path.display().to_string(),
-                source,
-            })?;
-        Ok(Self {
+        Self {
             path,
-            requests,
+            writers,
+            writer: Some(Box::new(writer)),
+            sender,
             replies,
             progress,
-        })
+        }
     }
 
     /// The file.
@@ -77,31 +83,40 @@ impl LogFile {
         &self.path
     }
 
-    /// Lends the spool to the thread, to write the `bytes` that are in it. The thread's reply gives it back.
-    pub(super) fn request(&self, bytes: u64) {
-        // A thread that is gone cannot reply either, and that is noticed where replies are awaited.
-        let _gone = self.requests.send(bytes);
+    /// Lends the spool to a thread, to write the `bytes` that are in it. The reply gives it back.
+    pub(super) fn request(&mut self, bytes: u64) {
+        if let Some(writer) = self.writer.take() {
+            self.writers.submit(Job {
+                writer,
+                bytes,
+                reply: self.sender.clone(),
+            });
+        }
     }
 
-    /// The next reply; `None` if the thread is gone.
-    pub(super) async fn reply(&mut self) -> Option<Reply> {
-        self.replies.recv().await
+    /// Waits for the reply to the last request.
+    pub(super) async fn reply(&mut self) -> Reply {
+        match self.replies.recv().await {
+            Some(reply) => reply,
+            // Cannot be: this very file holds a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes the writer back.
+    pub(super) fn returned(&mut self, writer: Box<Writer>) {
+        self.writer = Some(writer);
+    }
+
+    /// Says that a reply is overdue.
+    pub(super) fn relieve(&self) {
+        self.writers.relieve();
     }
 
     /// Bytes written so far.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
-}
-
-#[derive(Debug)]
-struct Writer {
-    path: PathBuf,
-    spool: OwnedFd,
-    progress: Arc<AtomicU64>,
-    file: Option<File>,
-    /// Set for a file that nothing can be spliced into.
-    by_copy: Option<Copying>,
 }
 
 #[derive(Debug)]
@@ -112,21 +127,18 @@ struct Copying {
 }
 
 impl Writer {
-    fn serve(mut self, requests: &blocking::Receiver<u64>, replies: &mpsc::UnboundedSender<Reply>) {
-        while let Ok(bytes) = requests.recv() {
-            let mut unwritten = bytes;
-            let error = self.write(&mut unwritten).err();
-            if error.is_some() {
-                // The next attempt begins with the directory: it may have been removed, or mounted anew.
-                self.file = None;
-            }
-            if replies.send(Reply { unwritten, error }).is_err() {
-                return;
-            }
+    /// Writes the `bytes` that are in the spool. May hang. Returns how many are left there, and why.
+    pub(super) fn write(&mut self, bytes: u64) -> (u64, Option<io::Error>) {
+        let mut unwritten = bytes;
+        let error = self.write_all(&mut unwritten).err();
+        if error.is_some() {
+            // The next attempt begins with the directory: it may have been removed, or mounted anew.
+            self.file = None;
         }
+        (unwritten, error)
     }
 
-    fn write(&mut self, unwritten: &mut u64) -> io::Result<()> {
+    fn write_all(&mut self, unwritten: &mut u64) -> io::Result<()> {
         let mut file = match self.file.take() {
             Some(file) => file,
             None => open(&self.path)?,

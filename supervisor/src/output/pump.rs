@@ -2,7 +2,6 @@
 //! The task of one stream: look, show, move on.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,18 +9,18 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::console::Feed;
 use super::dropped::Ledger;
 use super::filtered::FilteredLines;
+use super::inlet::Inlet;
 use super::peek::{Peeked, Peeker};
 use super::reader::Reader;
 use super::spool::{Spool, split};
 use super::tail::Tail;
+use super::writers::Writers;
 use super::{OutputError, OutputEvent, Stream, StreamPipes, lock};
 
 /// A line without an end is shown when nothing was added to it for this long.
@@ -45,18 +44,21 @@ pub(super) struct PumpParts {
     pub(super) filtered: Option<FilteredLines>,
     pub(super) progress_regex: Option<Regex>,
     pub(super) peeker: Arc<Mutex<Peeker>>,
+    pub(super) writers: Arc<Writers>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) events: mpsc::UnboundedSender<OutputEvent>,
     pub(super) tail: Arc<Mutex<Tail>>,
     /// Kept up to date: bytes of the worker's that are not in the log file yet.
     pub(super) unwritten: Arc<AtomicU64>,
+    /// The highest generation whose end is awaited: no time to lose then.
+    pub(super) ending: watch::Receiver<u64>,
 }
 
 /// One stream. Positions are bytes of the stream, counted from when it was attached.
 #[derive(Debug)]
 pub(super) struct Pump {
     stream: Stream,
-    worker: AsyncFd<OwnedFd>,
+    inlet: Inlet,
     capacity: usize,
     spool: Option<Spool>,
     feed: Option<Feed>,
@@ -81,45 +83,49 @@ pub(super) struct Pump {
 
 enum Woken {
     Shown,
-    Returned(Option<super::log_file::Reply>),
+    Returned(super::log_file::Reply),
     Readable,
     Expired,
 }
 
 impl Pump {
     pub(super) fn new(parts: PumpParts) -> Result<Self, OutputError> {
-        let watch = |source| OutputError::Watch {
+        let fail = |source| OutputError::Watch {
             local_rank: parts.stream.local_rank,
             source,
         };
         let (worker, spool) = split(parts.pipes);
-        if fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))? < WORKER_BYTES {
+        if fcntl_getpipe_size(&worker).map_err(|error| fail(error.into()))? < WORKER_BYTES {
             // A user has only so many pipe pages; a smaller pipe does as well.
             let _refused = fcntl_setpipe_size(&worker, WORKER_BYTES);
         }
-        let capacity = fcntl_getpipe_size(&worker).map_err(|error| watch(error.into()))?;
-        let worker = register(worker).map_err(watch)?;
+        let capacity = fcntl_getpipe_size(&worker).map_err(|error| fail(error.into()))?;
+        let inlet = Inlet::new(worker, parts.stream.generation, parts.ending).map_err(fail)?;
         // What an earlier process left in the spool goes to the file in any case. Whether it was looked at, nobody knows.
-        let left_behind = match lock(&parts.peeker).peek(&spool.0, 0).map_err(watch)? {
+        let left_behind = match lock(&parts.peeker).peek(&spool.0, 0).map_err(fail)? {
             Peeked::Bytes(bytes) => bytes.to_vec(),
             Peeked::Nothing | Peeked::End => Vec::new(),
         };
-        let spool = match parts.log {
-            Some(path) => {
-                let (ledger, events) = (Arc::clone(&parts.ledger), parts.events.clone());
-                Some(Spool::start(parts.stream, path, spool, ledger, events)?)
-            }
-            None => {
-                lock(&parts.peeker)
-                    .discard(&spool.0, left_behind.len())
-                    .map_err(watch)?;
-                None
-            }
+        let spool = if let Some(path) = parts.log {
+            let (ledger, events) = (Arc::clone(&parts.ledger), parts.events.clone());
+            Some(Spool::start(
+                parts.stream,
+                path,
+                spool,
+                parts.writers,
+                ledger,
+                events,
+            )?)
+        } else {
+            lock(&parts.peeker)
+                .discard(&spool.0, left_behind.len())
+                .map_err(fail)?;
+            None
         };
         let reader = Reader::new(parts.tail, parts.filtered, parts.progress_regex);
         let mut pump = Self {
             stream: parts.stream,
-            worker,
+            inlet,
             capacity,
             spool,
             feed: parts.console,
@@ -198,23 +204,24 @@ impl Pump {
 impl Pump {
     /// Looks at what is new.
     fn take_in(&mut self) -> io::Result<()> {
-        // Cleared first, so that whatever arrives after the look wakes us.
-        let _cleared = self.worker.try_io(Interest::READABLE, |_| {
-            io::Result::<()>::Err(io::ErrorKind::WouldBlock.into())
-        });
+        // Cleared first, so that whatever arrives after the look is news.
+        self.inlet.clear();
         let peeker = Arc::clone(&self.peeker);
         let mut peeker = lock(&peeker);
         let skip = self.unconsumed();
-        match peeker.peek(self.worker.get_ref(), skip)? {
+        let mut found = 0;
+        match peeker.peek(self.inlet.pipe(), skip)? {
             Peeked::Bytes(bytes) => {
+                found = bytes.len();
                 self.seen += bytes.len() as u64;
                 self.digest(bytes);
             }
             Peeked::End => self.ended = true,
             Peeked::Nothing => {}
         }
+        self.inlet.looked(found)?;
         // Of a closed pipe, whatever is known is all that there will ever be.
-        self.ended |= self.closed && self.waiting()? <= self.unconsumed() as u64;
+        self.ended |= self.closed && self.inlet.waiting()? <= self.unconsumed() as u64;
         Ok(())
     }
 
@@ -223,12 +230,7 @@ impl Pump {
     /// The kernel tells us of news only if the pipe was empty before, or when a write is complete: a writer that fills a
     /// pipe which we have left something in sleeps without a word. So we ask whenever we have taken something.
     fn has_news(&self) -> io::Result<bool> {
-        Ok(!self.ended && (self.closed || self.waiting()? > self.unconsumed() as u64))
-    }
-
-    /// How many bytes are in the worker's pipe.
-    fn waiting(&self) -> io::Result<u64> {
-        Ok(rustix::io::ioctl_fionread(self.worker.get_ref())?)
+        Ok(!self.ended && (self.closed || self.inlet.waiting()? > self.unconsumed() as u64))
     }
 
     /// Shows and remembers what comes next in the stream.
@@ -314,8 +316,8 @@ impl Pump {
         if bytes > 0 {
             let peeker = lock(&self.peeker);
             let taken = match &mut self.spool {
-                Some(spool) => spool.take(self.worker.get_ref(), bytes, pressed, &peeker)?,
-                None => peeker.discard(self.worker.get_ref(), bytes)?,
+                Some(spool) => spool.take(self.inlet.pipe(), bytes, pressed, &peeker)?,
+                None => peeker.discard(self.inlet.pipe(), bytes)?,
             };
             self.consumed += taken as u64;
         }
@@ -334,7 +336,7 @@ impl Pump {
         let Self {
             feed,
             spool,
-            worker,
+            inlet,
             closed,
             ..
         } = self;
@@ -356,18 +358,11 @@ impl Pump {
                 None => std::future::pending().await,
             }
         };
-        let readable = async {
-            match worker.readable().await {
-                Ok(guard) => guard.ready().is_read_closed(),
-                // The runtime is shutting down.
-                Err(_) => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = shown => Woken::Shown,
             reply = returned => Woken::Returned(reply),
-            hung_up = readable, if listen => {
+            hung_up = inlet.news(), if listen => {
                 *closed |= hung_up;
                 Woken::Readable
             }
@@ -428,12 +423,4 @@ impl Pump {
             });
         }
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "the replacement is unsafe, and an owned descriptor keeps the promise that it asks for"
-)]
-fn register(worker: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(worker, Interest::READABLE)
 }

@@ -13,6 +13,8 @@ use super::tail::Tail;
 
 /// How much of a line is looked at.
 const LOOK_BYTES: usize = 4096;
+/// How much of what comes in at once is looked at for steps and remembered: as much as a tail holds.
+const RECENT_BYTES: usize = 32 * 1024;
 
 /// Cuts the stream into lines and looks at each.
 #[derive(Debug)]
@@ -63,9 +65,15 @@ impl Reader {
             filtered,
         } = self;
         let mut tail = lock(tail);
+        // Of much output at once, only the last lines and the last step matter.
+        let mut left = bytes.len() + assembler.held();
         assembler.push(bytes, |piece, end| {
             show(piece, end);
-            tail.push(piece, end);
+            left = left.saturating_sub(piece.len() + 1);
+            let is_recent = left < RECENT_BYTES;
+            if is_recent {
+                tail.push(piece, end);
+            }
             if end == End::Open {
                 head.extend_from_slice(
                     &piece[..piece.len().min(LOOK_BYTES.saturating_sub(head.len()))],
@@ -78,7 +86,9 @@ impl Reader {
                 head.extend_from_slice(piece);
                 head.as_slice()
             };
-            *step = steps.observe(&line[..line.len().min(LOOK_BYTES)]).or(*step);
+            if is_recent {
+                *step = steps.observe(&line[..line.len().min(LOOK_BYTES)]).or(*step);
+            }
             if let Some(filtered) = filtered.as_ref().filter(|_| end == End::Line) {
                 filtered.offer(line);
             }

@@ -15,10 +15,13 @@ use tokio::time::Instant;
 use super::dropped::{Ledger, in_bytes};
 use super::log_file::{LogFile, PATIENCE, Reply};
 use super::peek::{Peeker, move_some};
+use super::writers::Writers;
 use super::{OutputEvent, Stream, StreamPipes};
 
 /// Room that a spool is given, if the kernel agrees.
 const SPOOL_BYTES: usize = 256 * 1024;
+/// A reply that takes this long may be held up by another file that hangs.
+const OVERDUE: Duration = Duration::from_millis(50);
 /// How soon a file that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -46,7 +49,11 @@ enum State {
     /// The spool is ours, and empty.
     Idle,
     /// The thread has the spool.
-    Writing { progress: u64, since: Instant },
+    Writing {
+        progress: u64,
+        since: Instant,
+        relieved: bool,
+    },
     /// The spool is ours; the file failed and is tried again at this time.
     Resting { until: Instant },
 }
@@ -57,6 +64,7 @@ impl Spool {
         stream: Stream,
         path: std::path::PathBuf,
         (read, write): (OwnedFd, OwnedFd),
+        writers: Arc<Writers>,
         ledger: Arc<Ledger>,
         events: mpsc::UnboundedSender<OutputEvent>,
     ) -> Result<Self, super::OutputError> {
@@ -71,7 +79,7 @@ impl Spool {
         let flags = fcntl_getfl(&write).map_err(|error| prepare(error.into()))?;
         fcntl_setfl(&write, flags | OFlags::NONBLOCK).map_err(|error| prepare(error.into()))?;
         let spooled = rustix::io::ioctl_fionread(&read).map_err(|error| prepare(error.into()))?;
-        let file = LogFile::start(path, read)?;
+        let file = LogFile::new(path, read, writers);
         let state = State::Idle;
         let mut spool = Self {
             stream,
@@ -119,7 +127,7 @@ impl Spool {
     }
 
     /// Waits for the thread, if it has the spool.
-    pub(super) async fn reply(&mut self) -> Option<Reply> {
+    pub(super) async fn reply(&mut self) -> Reply {
         self.file.reply().await
     }
 
@@ -148,6 +156,11 @@ impl Spool {
         match self.state {
             State::Idle => None,
             State::Writing { .. } if self.trouble.is_some() => None,
+            State::Writing {
+                since,
+                relieved: false,
+                ..
+            } => Some(since + OVERDUE),
             State::Writing { since, .. } => Some(since + PATIENCE),
             State::Resting { until } => Some(until),
         }
@@ -156,7 +169,15 @@ impl Spool {
     /// Notices a stall, or tries a failed file again.
     pub(super) fn expire(&mut self, now: Instant) {
         match &mut self.state {
-            State::Writing { progress, since } if now >= *since + PATIENCE => {
+            State::Writing {
+                since, relieved, ..
+            } if !*relieved && now >= *since + OVERDUE => {
+                *relieved = true;
+                self.file.relieve();
+            }
+            State::Writing {
+                progress, since, ..
+            } if now >= *since + PATIENCE => {
                 let written = self.file.progress();
                 if written != *progress {
                     (*progress, *since) = (written, now);
@@ -170,15 +191,8 @@ impl Spool {
     }
 
     /// Takes the thread's reply, and the spool back.
-    pub(super) fn returned(&mut self, reply: Option<Reply>) -> io::Result<()> {
-        let Some(reply) = reply else {
-            // The thread panicked. Nothing can be written any more, but the worker must not notice.
-            self.fail(
-                "the thread that writes it is gone".to_owned(),
-                io::ErrorKind::Other,
-            );
-            return Ok(());
-        };
+    pub(super) fn returned(&mut self, reply: Reply) -> io::Result<()> {
+        self.file.returned(reply.writer);
         self.spooled = reply.unwritten;
         match reply.error {
             None => {
@@ -218,6 +232,7 @@ impl Spool {
         self.state = State::Writing {
             progress: self.file.progress(),
             since: Instant::now(),
+            relieved: false,
         };
         self.file.request(self.spooled);
     }

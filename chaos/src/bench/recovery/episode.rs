@@ -20,7 +20,7 @@ const SETTLED_STEPS: usize = 5;
 /// The fault comes at a random moment of this long; no launcher that is measured here polls more seldom by default.
 const PHASE_MS: u64 = 1_000;
 /// A launcher that takes longer is not measured but broken.
-const RECOVER_WITHIN: Duration = Duration::from_secs(120);
+const RECOVER_WITHIN: Duration = Duration::from_mins(2);
 
 /// What was measured. Nanoseconds since the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,10 @@ impl Episode {
             job.program.must_run()?;
             Ok(settled(job.records()?, restart, options.workers))
         })?;
-        let old = pids.values().map(|pid| open(*pid)).collect::<Result<Vec<_>, _>>()?;
+        let old = pids
+            .values()
+            .map(|pid| open(*pid))
+            .collect::<Result<Vec<_>, _>>()?;
         pause(Duration::from_micros(random.below(PHASE_MS * 1_000)));
         let victim = usize::try_from(random.below(old.len() as u64)).unwrap_or(0);
         let signal = match options.fault {
@@ -61,8 +64,9 @@ impl Episode {
             Fault::Exit => Signal::USR1,
         };
         let struck = now_ns();
-        pidfd_send_signal(&old[victim], signal)
-            .map_err(|error| Failure::Unexpected(format!("a worker could not be brought down: {error}")))?;
+        pidfd_send_signal(&old[victim], signal).map_err(|error| {
+            Failure::Unexpected(format!("a worker could not be brought down: {error}"))
+        })?;
         let gone = wait_until_gone(job, &old)?;
         let back = wait_for("the job to come back", RECOVER_WITHIN, || {
             job.program.must_run()?;
@@ -83,7 +87,8 @@ impl Episode {
 }
 
 fn open(pid: u32) -> Result<OwnedFd, Failure> {
-    let process = pid_of(pid).ok_or_else(|| Failure::Unexpected(format!("{pid} is no process id")))?;
+    let process =
+        pid_of(pid).ok_or_else(|| Failure::Unexpected(format!("{pid} is no process id")))?;
     pidfd_open(process, PidfdFlags::empty())
         .map_err(|error| Failure::Unexpected(format!("worker {pid} cannot be watched: {error}")))
 }
@@ -93,7 +98,10 @@ fn wait_until_gone(job: &mut Job, processes: &[OwnedFd]) -> Result<u64, Failure>
     let mut left: Vec<&OwnedFd> = processes.iter().collect();
     wait_for("the old workers to be gone", RECOVER_WITHIN, || {
         job.program.must_run()?;
-        let mut polled: Vec<_> = left.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
+        let mut polled: Vec<_> = left
+            .iter()
+            .map(|fd| PollFd::new(*fd, PollFlags::IN))
+            .collect();
         if poll_for(&mut polled, Duration::from_millis(100)) {
             let still: Vec<_> = polled.iter().map(|fd| fd.revents().is_empty()).collect();
             let mut still = still.into_iter();
@@ -166,7 +174,10 @@ mod tests {
         assert_eq!(comeback(&records, 1, 2), None);
         records.push(record("start", 1, 0, 30));
         let back = comeback(&records, 1, 2).unwrap();
-        assert_eq!((back.first_worker, back.last_worker, back.first_step), (20, 30, 40));
+        assert_eq!(
+            (back.first_worker, back.last_worker, back.first_step),
+            (20, 30, 40)
+        );
         assert_eq!(comeback(&records, 2, 2), None);
         assert_eq!(exit_time(&records, 0), Some(4));
     }

@@ -46,7 +46,11 @@ impl Report {
             "{:<12} {:>20} {:>20}    (started at once by this program)",
             "Python alone", self.python.first_of_many, self.python.last_of_many
         )?;
-        writeln!(out, "\n`python3 -c pass` takes {} ms from start to end.", self.python.pass)?;
+        writeln!(
+            out,
+            "\n`python3 -c pass` takes {} ms from start to end.",
+            self.python.pass
+        )?;
         for row in &self.rows {
             writeln!(
                 out,
@@ -61,12 +65,19 @@ impl Report {
         }
         if let (Some(limit), Some(within)) = (self.at_most_ms, self.within_limit) {
             let verdict = if within { "kept" } else { "BROKEN" };
-            writeln!(out, "limit for steadfast's last new worker, median: {limit:.0} ms: {verdict}")?;
+            writeln!(
+                out,
+                "limit for steadfast's last new worker, median: {limit:.0} ms: {verdict}"
+            )?;
         }
         Ok(())
     }
 }
 
 fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
+    if whole > 0.0 {
+        part / whole * 100.0
+    } else {
+        0.0
+    }
 }

@@ -73,7 +73,10 @@ impl Budget {
             ));
         }
         if used > self.max_restarts {
-            return Err(format!("{used} restarts are used, {} are allowed", self.max_restarts));
+            return Err(format!(
+                "{used} restarts are used, {} are allowed",
+                self.max_restarts
+            ));
         }
         self.charged = charged;
         self.judged = judged;

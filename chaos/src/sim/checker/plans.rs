@@ -20,14 +20,25 @@ pub(super) struct PlanSeen {
 /// Reads a plan; `None` if it is none.
 pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
     let member = |value: &Value| {
-        let keeper = (value["node"].as_str()?.to_owned(), value["incarnation"].as_u64()?);
-        Some((keeper, value["slots"].as_u64()?, value["base_rank"].as_u64()?))
+        let keeper = (
+            value["node"].as_str()?.to_owned(),
+            value["incarnation"].as_u64()?,
+        );
+        Some((
+            keeper,
+            value["slots"].as_u64()?,
+            value["base_rank"].as_u64()?,
+        ))
     };
     Some(PlanSeen {
         generation: value["generation"].as_u64()?,
         world_size: value["world_size"].as_u64()?,
         drains: value["phase"].as_str() != Some("run"),
-        members: value["members"].as_array()?.iter().map(member).collect::<Option<_>>()?,
+        members: value["members"]
+            .as_array()?
+            .iter()
+            .map(member)
+            .collect::<Option<_>>()?,
         master: value["master"].clone(),
         restart_count: value["restart_count"].as_u64()?,
     })
@@ -45,19 +56,30 @@ impl PlanSeen {
         let mut next = 0;
         for (_, slots, base_rank) in &self.members {
             if *base_rank != next || *slots == 0 {
-                return Err(format!("the ranks of generation {} have gaps: {:?}", self.generation, self.members));
+                return Err(format!(
+                    "the ranks of generation {} have gaps: {:?}",
+                    self.generation, self.members
+                ));
             }
             next += slots;
         }
         if nodes.len() as u64 != count || next != self.world_size {
-            return Err(format!("generation {} is not one world: {:?}", self.generation, self.members));
+            return Err(format!(
+                "generation {} is not one world: {:?}",
+                self.generation, self.members
+            ));
         }
         if count < min_nodes || count > max_nodes {
             let generation = self.generation;
-            return Err(format!("generation {generation} has {count} nodes; {min_nodes} to {max_nodes} are allowed"));
+            return Err(format!(
+                "generation {generation} has {count} nodes; {min_nodes} to {max_nodes} are allowed"
+            ));
         }
         if self.restart_count + 1 != self.generation {
-            return Err(format!("generation {} calls itself restart {}", self.generation, self.restart_count));
+            return Err(format!(
+                "generation {} calls itself restart {}",
+                self.generation, self.restart_count
+            ));
         }
         Ok(())
     }
@@ -69,10 +91,16 @@ impl PlanSeen {
             && self.master == next.master
             && self.restart_count == next.restart_count;
         if !same {
-            return Err(format!("the plan of generation {} was changed: {self:?} to {next:?}", self.generation));
+            return Err(format!(
+                "the plan of generation {} was changed: {self:?} to {next:?}",
+                self.generation
+            ));
         }
         if self.drains && !next.drains {
-            return Err(format!("generation {} was drained and then told to run", self.generation));
+            return Err(format!(
+                "generation {} was drained and then told to run",
+                self.generation
+            ));
         }
         Ok(())
     }

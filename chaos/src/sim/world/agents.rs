@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use steadfast_core::{
     ChangeBatch, Incarnation, JobSpec, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
-    LeaderState, LeaseId, Member, MemberEffect, MemberEvent, MemberSettings, Outcome, Revision, View,
+    LeaderState, LeaseId, Member, MemberEffect, MemberEvent, MemberSettings, Outcome, Revision,
+    View,
 };
 
 use super::{Checked, MS, World};
@@ -36,11 +37,11 @@ impl Node {
 }
 
 impl World {
-    pub(super) fn agent_starts(&mut self, index: usize) -> Checked {
+    pub(super) fn agent_starts(&mut self, index: usize) {
         let next_lease = self.next_lease;
         let node = &mut self.nodes[index];
         if !node.up || node.left || node.agent.is_some() {
-            return Ok(());
+            return;
         }
         node.life += 1;
         if !node.lease_held {
@@ -61,7 +62,6 @@ impl World {
         self.note(|| format!("node-{index}: agent {} starts", address.life));
         let delay = self.delay(self.schedule.pace.store_ms);
         self.after(delay, Event::ReadArrives(address));
-        Ok(())
     }
 
     pub(super) fn read_answered(&mut self, address: Address, listing: Listing) -> Checked {
@@ -71,7 +71,9 @@ impl World {
         if desk.watch != listing.watch {
             return Ok(());
         }
-        let Listing { entries, revision, .. } = listing;
+        let Listing {
+            entries, revision, ..
+        } = listing;
         if address.who == Who::Leader {
             return self.tell_leader(address, LeaderEvent::Relisted { entries, revision });
         }
@@ -91,21 +93,35 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn write_answered(&mut self, address: Address, call: u64, outcome: Option<Outcome>) -> Checked {
+    pub(super) fn write_answered(
+        &mut self,
+        address: Address,
+        call: u64,
+        outcome: Option<Outcome>,
+    ) -> Checked {
         let desk = self.nodes[address.node].desk(address);
         let Some(desk) = desk.filter(|desk| desk.call == Some(call)) else {
             return Ok(());
         };
         desk.call = None;
         match (address.who, outcome) {
-            (Who::Member, Some(outcome)) => self.tell_member(address, MemberEvent::WriteDone(outcome)),
+            (Who::Member, Some(outcome)) => {
+                self.tell_member(address, MemberEvent::WriteDone(outcome))
+            }
             (Who::Member, None) => self.tell_member(address, MemberEvent::WriteFailed),
-            (Who::Leader, Some(outcome)) => self.tell_leader(address, LeaderEvent::WriteDone(outcome)),
+            (Who::Leader, Some(outcome)) => {
+                self.tell_leader(address, LeaderEvent::WriteDone(outcome))
+            }
             (Who::Leader, None) => self.tell_leader(address, LeaderEvent::WriteFailed),
         }
     }
 
-    pub(super) fn changed(&mut self, address: Address, watch: u64, batch: &Rc<ChangeBatch>) -> Checked {
+    pub(super) fn changed(
+        &mut self,
+        address: Address,
+        watch: u64,
+        batch: &Rc<ChangeBatch>,
+    ) -> Checked {
         let desk = self.nodes[address.node].desk(address);
         if desk.is_none_or(|desk| desk.watch != watch) {
             return Ok(());
@@ -130,17 +146,18 @@ impl World {
     }
 
     /// Stands for election if nobody leads, or if an earlier life of this agent did.
-    pub(super) fn candidacy(&mut self, index: usize, life: u64) -> Checked {
+    pub(super) fn candidacy(&mut self, index: usize, life: u64) {
         let node = &self.nodes[index];
         let Some(agent) = node.agent.as_ref().filter(|_| node.life == life) else {
-            return Ok(());
+            return;
         };
         let Some(member) = &agent.member else {
-            return Ok(());
+            return;
         };
         let view = member.view();
         let free = view.leader().is_none_or(|leader| {
-            leader.value.node == node.name && leader.value.incarnation == Incarnation(node.incarnation)
+            leader.value.node == node.name
+                && leader.value.incarnation == Incarnation(node.incarnation)
         });
         let wanted = free && view.result().is_none() && agent.leader.is_none() && !agent.electing;
         if wanted {
@@ -157,10 +174,13 @@ impl World {
             }
         }
         self.after(CANDIDACY_MS * MS, Event::Candidacy(index, life));
-        Ok(())
     }
 
-    pub(super) fn election_answered(&mut self, address: Address, won: Option<(Revision, Listing)>) -> Checked {
+    pub(super) fn election_answered(
+        &mut self,
+        address: Address,
+        won: Option<(Revision, Listing)>,
+    ) -> Checked {
         let node = &mut self.nodes[address.node];
         let Some(agent) = node.agent.as_mut().filter(|_| node.life == address.life) else {
             return Ok(());
@@ -193,11 +213,20 @@ impl World {
         let Some(member) = node.agent.as_mut().and_then(|agent| agent.member.as_mut()) else {
             return Ok(());
         };
-        let traced = if self.trace.is_some() { format!("{event:?}") } else { String::new() };
+        let traced = if self.trace.is_some() {
+            format!("{event:?}")
+        } else {
+            String::new()
+        };
         let effects = member.handle(instant, event);
         let (reason, state, deadline) = (member.reason(), member.state(), member.next_deadline());
         let deadline = deadline.map(|deadline| self.nodes[address.node].time_of(deadline));
-        self.note(|| format!("node-{}: {traced} -> {state:?} ({reason}), {effects:?}", address.node));
+        self.note(|| {
+            format!(
+                "node-{}: {traced} -> {state:?} ({reason}), {effects:?}",
+                address.node
+            )
+        });
         if reason.is_empty() {
             let message = format!("node-{} is {state:?} and has no reason", address.node);
             return self.checker.violation("reason", message);
@@ -221,7 +250,10 @@ impl World {
         let deadline = deadline.map(|deadline| self.nodes[address.node].time_of(deadline));
         self.note(|| format!("node-{}: leader {state:?} ({reason})", address.node));
         if reason.is_empty() {
-            let message = format!("the leader on node-{} is {state:?} and has no reason", address.node);
+            let message = format!(
+                "the leader on node-{} is {state:?} and has no reason",
+                address.node
+            );
             return self.checker.violation("reason", message);
         }
         for effect in effects {
@@ -294,7 +326,11 @@ impl World {
         let shape = &self.schedule.shape;
         let pace = &self.schedule.pace;
         let node = &self.nodes[index];
-        let generous = if self.plant == Some(Plant::GenerousBudget) { 2 } else { 0 };
+        let generous = if self.plant == Some(Plant::GenerousBudget) {
+            2
+        } else {
+            0
+        };
         MemberSettings {
             keys: self.keys.clone(),
             node: node.name.clone(),

@@ -3,6 +3,8 @@
 
 use steadfast_core::{LeaseId, MemberEvent, Operation, OperatorRequest, Transaction, WorkerExit};
 
+use steadfast_proto::v1::Finding;
+
 use super::{Checked, MS, World};
 use crate::sim::event::{Address, Event, Who};
 use crate::sim::node::{Keeper, Life};
@@ -12,42 +14,58 @@ impl World {
     pub(super) fn fault(&mut self, number: usize) -> Checked {
         let fault = self.schedule.faults[number];
         let index = fault.node as usize;
-        if self.nodes.get(index).is_none_or(|node| !node.up || node.left) {
+        if self
+            .nodes
+            .get(index)
+            .is_none_or(|node| !node.up || node.left)
+        {
             return Ok(());
         }
         self.note(|| format!("node-{index}: FAULT {:?}", fault.kind));
         match fault.kind {
-            FaultKind::WorkerExits { worker, code } => self.hit(index, worker, WorkerExit::Code(code), fault.kind),
-            FaultKind::WorkerKilled { worker, signal } => self.hit(index, worker, WorkerExit::Signal(signal), fault.kind),
-            FaultKind::WorkerLeavesEarly { worker } => self.hit(index, worker, WorkerExit::Code(0), fault.kind),
+            FaultKind::WorkerExits { worker, code } => {
+                self.hit(index, worker, WorkerExit::Code(code), fault.kind);
+            }
+            FaultKind::WorkerKilled { worker, signal } => {
+                self.hit(index, worker, WorkerExit::Signal(signal), fault.kind);
+            }
+            FaultKind::WorkerLeavesEarly { worker } => {
+                self.hit(index, worker, WorkerExit::Code(0), fault.kind);
+            }
             FaultKind::WorkerIgnoresTerm { worker } => self.mark(index, worker, fault.kind),
             FaultKind::WorkerUnkillable { worker } => self.mark(index, worker, fault.kind),
             FaultKind::SpawnFails { worker, certain } => {
                 self.count(fault.kind.name());
-                self.nodes[index].keeper.spawn_failures.insert(worker, certain);
-                Ok(())
+                self.nodes[index]
+                    .keeper
+                    .spawn_failures
+                    .insert(worker, certain);
             }
-            FaultKind::AgentCrashes { down_ms } => self.agent_crashes(index, down_ms, fault.kind),
-            FaultKind::NodeCrashes { down_ms } => self.node_crashes(index, down_ms, fault.kind),
+            FaultKind::AgentCrashes { down_ms } => {
+                self.agent_crashes(index, down_ms, fault.kind)?;
+            }
+            FaultKind::NodeCrashes { down_ms } => self.node_crashes(index, down_ms, fault.kind)?,
             FaultKind::LeadershipLost => {
                 self.count(fault.kind.name());
                 let key = self.keys.leader();
                 let then = vec![Operation::Delete { key }];
-                self.transact(&Transaction { when: vec![], then }).map(|_| ())
+                self.transact(&Transaction { when: vec![], then })?;
             }
             FaultKind::StoreDown { for_ms } => {
                 self.count(fault.kind.name());
                 self.store_down_until = self.store_down_until.max(self.now + for_ms * MS);
-                Ok(())
             }
             FaultKind::WatchBroken { gap_ms } => self.watch_broken(index, gap_ms, fault.kind),
             FaultKind::ExitRepeated => self.exit_repeated(index, fault.kind),
-            FaultKind::OperatorStops | FaultKind::OperatorRestarts => self.operator(index, fault.kind),
+            FaultKind::OperatorStops | FaultKind::OperatorRestarts => {
+                self.operator(index, fault.kind)?;
+            }
             FaultKind::Interrupted { signal } => self.interrupted(index, signal, fault.kind),
         }
+        Ok(())
     }
 
-    pub(super) fn node_returns(&mut self, index: usize) -> Checked {
+    pub(super) fn node_returns(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.up = true;
         node.incarnation += 1;
@@ -58,7 +76,7 @@ impl World {
             ..Keeper::default()
         };
         node.lease_held = false;
-        self.agent_starts(index)
+        self.agent_starts(index);
     }
 
     /// A lease that nobody keeps any more has run out.
@@ -73,27 +91,34 @@ impl World {
         self.end_lease(lease)
     }
 
-    fn hit(&mut self, index: usize, worker: u32, exit: WorkerExit, kind: FaultKind) -> Checked {
+    fn hit(&mut self, index: usize, worker: u32, exit: WorkerExit, kind: FaultKind) {
         let keeper = &mut self.nodes[index].keeper;
         let (generation, stopping) = (keeper.generation, keeper.stop.is_some());
-        let Some(rank) = keeper.living(worker).filter(|_| !stopping).map(|worker| worker.rank) else {
-            return Ok(());
+        let Some(rank) = keeper
+            .living(worker)
+            .filter(|_| !stopping)
+            .map(|worker| worker.rank)
+        else {
+            return;
         };
         self.count(kind.name());
-        self.hit_rank(generation, rank, exit)
+        self.hit_rank(generation, rank, exit);
     }
 
-    fn mark(&mut self, index: usize, worker: u32, kind: FaultKind) -> Checked {
+    fn mark(&mut self, index: usize, worker: u32, kind: FaultKind) {
         let Some(worker) = self.nodes[index].keeper.living(worker) else {
-            return Ok(());
+            return;
         };
-        if kind == (FaultKind::WorkerUnkillable { worker: worker.local }) {
+        if kind
+            == (FaultKind::WorkerUnkillable {
+                worker: worker.local,
+            })
+        {
             worker.unkillable = true;
         } else {
             worker.ignores_term = true;
         }
         self.count(kind.name());
-        Ok(())
     }
 
     /// The agent is gone. Of what it had said to the keeper, a part arrives.
@@ -127,7 +152,10 @@ impl World {
                 self.command(index, command)?;
             }
         }
-        self.after(self.schedule.pace.lease_ms * MS, Event::LeaseEnds(index, lease));
+        self.after(
+            self.schedule.pace.lease_ms * MS,
+            Event::LeaseEnds(index, lease),
+        );
         Ok(())
     }
 
@@ -137,7 +165,12 @@ impl World {
         let node = &mut self.nodes[index];
         node.up = false;
         let generation = node.keeper.generation;
-        let serials: Vec<_> = node.keeper.workers.iter().map(|worker| worker.serial).collect();
+        let serials: Vec<_> = node
+            .keeper
+            .workers
+            .iter()
+            .map(|worker| worker.serial)
+            .collect();
         for worker in &mut node.keeper.workers {
             if worker.life == Life::Alive {
                 worker.life = Life::Dying(WorkerExit::Signal(9));
@@ -155,11 +188,11 @@ impl World {
         Ok(())
     }
 
-    fn watch_broken(&mut self, index: usize, gap_ms: u64, kind: FaultKind) -> Checked {
+    fn watch_broken(&mut self, index: usize, gap_ms: u64, kind: FaultKind) {
         let node = &mut self.nodes[index];
         let life = node.life;
         let Some(agent) = node.agent.as_mut().filter(|agent| agent.member.is_some()) else {
-            return Ok(());
+            return;
         };
         let mut broken = vec![Who::Member];
         agent.member_desk.watch = 0;
@@ -176,19 +209,23 @@ impl World {
             };
             self.after(gap_ms * MS, Event::ReadArrives(address));
         }
-        Ok(())
     }
 
-    fn exit_repeated(&mut self, index: usize, kind: FaultKind) -> Checked {
-        let found = self.nodes[index].keeper.workers.iter().find_map(|worker| match &worker.life {
-            Life::Reaped(exit, _, finding) => Some((worker.local, *exit, finding.clone())),
-            _ => None,
-        });
+    fn exit_repeated(&mut self, index: usize, kind: FaultKind) {
+        let found = self.nodes[index]
+            .keeper
+            .workers
+            .iter()
+            .find_map(|worker| match &worker.life {
+                Life::Reaped(exit, _, finding) => {
+                    Some((worker.local, *exit, Finding::clone(finding)))
+                }
+                _ => None,
+            });
         if let Some((local, exit, finding)) = found {
             self.count(kind.name());
             self.say_exit(index, local, exit, Some(finding));
         }
-        Ok(())
     }
 
     fn operator(&mut self, index: usize, kind: FaultKind) -> Checked {
@@ -202,7 +239,10 @@ impl World {
         let reason = "asked in a simulation".to_owned();
         let request = if kind == FaultKind::OperatorStops {
             self.checker.end_asked();
-            OperatorRequest::Stop { grace: None, reason }
+            OperatorRequest::Stop {
+                grace: None,
+                reason,
+            }
         } else {
             self.checker.restart_asked(generation);
             OperatorRequest::Restart { reason }
@@ -215,13 +255,12 @@ impl World {
         self.tell_member(address, MemberEvent::Operator(request))
     }
 
-    fn interrupted(&mut self, index: usize, signal: i32, kind: FaultKind) -> Checked {
+    fn interrupted(&mut self, index: usize, signal: i32, kind: FaultKind) {
         self.count(kind.name());
         self.checker.end_asked();
         let interrupts = &mut self.nodes[index].keeper.interrupts;
         interrupts.push(signal);
         let count = u32::try_from(interrupts.len()).unwrap_or(u32::MAX);
         self.say(index, MemberEvent::Interrupt { signal, count });
-        Ok(())
     }
 }

@@ -20,7 +20,7 @@ impl World {
             return Ok(());
         }
         match command {
-            MemberEffect::Start { plan } => self.start_workers(index, &plan),
+            MemberEffect::Start { plan } => self.start_workers(index, &plan)?,
             MemberEffect::Stop {
                 generation,
                 first_signal,
@@ -28,11 +28,12 @@ impl World {
                 ..
             } => {
                 let grace = u64::try_from(grace.as_micros()).unwrap_or(u64::MAX / 2);
-                self.stop_workers(index, generation.0, first_signal, grace)
+                self.stop_workers(index, generation.0, first_signal, grace);
             }
             MemberEffect::KillNow { generation } => self.kill_workers(index, generation.0),
-            MemberEffect::Write(_) | MemberEffect::Say(_) | MemberEffect::Finish(_) => Ok(()),
+            MemberEffect::Write(_) | MemberEffect::Say(_) | MemberEffect::Finish(_) => {}
         }
+        Ok(())
     }
 
     fn start_workers(&mut self, index: usize, plan: &Plan) -> Checked {
@@ -50,17 +51,29 @@ impl World {
                 self.checker.cause(generation, Some(worker.rank));
                 continue;
             }
-            self.checker.spawned(worker.serial, &name, generation, worker.rank)?;
+            self.checker
+                .spawned(worker.serial, &name, generation, worker.rank)?;
             if self.plant == Some(Plant::StartTwice) {
-                self.checker.spawned(worker.serial + 1_000_000_000, &name, generation, worker.rank)?;
+                self.checker.spawned(
+                    worker.serial + 1_000_000_000,
+                    &name,
+                    generation,
+                    worker.rank,
+                )?;
             }
         }
-        self.say(index, MemberEvent::Started { generation: plan.generation, failures });
+        self.say(
+            index,
+            MemberEvent::Started {
+                generation: plan.generation,
+                failures,
+            },
+        );
         self.begin_training();
         Ok(())
     }
 
-    fn stop_workers(&mut self, index: usize, generation: u64, signal: i32, grace: u64) -> Checked {
+    fn stop_workers(&mut self, index: usize, generation: u64, signal: i32, grace: u64) {
         let now = self.now;
         let keeper = &mut self.nodes[index].keeper;
         if generation != keeper.generation {
@@ -90,21 +103,25 @@ impl World {
                 _ if signal == SIGTERM => WorkerExit::Signal(SIGTERM),
                 _ => WorkerExit::Signal(signal),
             };
-            self.after(delay, Event::Death(index, worker.serial, exit, FaultRole::Cause));
+            self.after(
+                delay,
+                Event::Death(index, worker.serial, exit, FaultRole::Cause),
+            );
         }
         self.after(grace, Event::GraceOver(index, generation));
-        self.look_whether_stopped(index)
+        self.look_whether_stopped(index);
     }
 
-    pub(super) fn grace_over(&mut self, index: usize, generation: u64) -> Checked {
-        let stopping = self.nodes[index].keeper.stop.is_some();
-        if stopping { self.kill_workers(index, generation) } else { Ok(()) }
+    pub(super) fn grace_over(&mut self, index: usize, generation: u64) {
+        if self.nodes[index].keeper.stop.is_some() {
+            self.kill_workers(index, generation);
+        }
     }
 
-    fn kill_workers(&mut self, index: usize, generation: u64) -> Checked {
+    fn kill_workers(&mut self, index: usize, generation: u64) {
         let keeper = &self.nodes[index].keeper;
         if generation != keeper.generation || keeper.stop.is_none() {
-            return Ok(());
+            return;
         }
         let alive: Vec<_> = keeper.alive().cloned().collect();
         for worker in alive {
@@ -115,33 +132,35 @@ impl World {
                 self.after(GIVE_UP_MS * MS, Event::GivesUp(index, generation));
             } else {
                 let exit = WorkerExit::Signal(SIGKILL);
-                self.after(100, Event::Death(index, worker.serial, exit, FaultRole::Cause));
+                self.after(
+                    100,
+                    Event::Death(index, worker.serial, exit, FaultRole::Cause),
+                );
             }
         }
-        Ok(())
     }
 
-    pub(super) fn gives_up(&mut self, index: usize, generation: u64) -> Checked {
+    pub(super) fn gives_up(&mut self, index: usize, generation: u64) {
         let keeper = &mut self.nodes[index].keeper;
         if generation != keeper.generation || keeper.stop.is_none() {
-            return Ok(());
+            return;
         }
         for worker in &mut keeper.workers {
             worker.survived |= worker.life == Life::Alive && worker.unkillable;
         }
-        self.look_whether_stopped(index)
+        self.look_whether_stopped(index);
     }
 
     /// A worker process ends, for whatever reason, unless it has ended already.
-    pub(super) fn death(&mut self, index: usize, serial: u64, exit: WorkerExit, role: FaultRole) -> Checked {
+    pub(super) fn death(&mut self, index: usize, serial: u64, exit: WorkerExit, role: FaultRole) {
         let keeper = &mut self.nodes[index].keeper;
         let stopping = keeper.stop.is_some();
         let Some(worker) = keeper.worker(serial) else {
-            return Ok(());
+            return;
         };
         // Nothing sees a worker that is stuck before somebody wants it to stop.
         if worker.life != Life::Alive || (worker.unkillable && stopping) {
-            return Ok(());
+            return;
         }
         worker.life = Life::Dying(exit);
         self.checker.ended(serial, exit.is_success());
@@ -149,7 +168,6 @@ impl World {
         let delay = self.delay(self.schedule.pace.reap_ms);
         let died = self.now;
         self.after(delay, Event::Reaped(index, serial, exit, died, role));
-        Ok(())
     }
 
     pub(super) fn reaped(
@@ -159,15 +177,15 @@ impl World {
         exit: WorkerExit,
         died: u64,
         role: FaultRole,
-    ) -> Checked {
+    ) {
         let now = self.now;
         let node = &mut self.nodes[index];
         let Some(local) = node.keeper.worker(serial).map(|worker| worker.local) else {
-            return Ok(());
+            return;
         };
         let finding = node.finding(died, local, exit, role);
         if let Some(worker) = node.keeper.worker(serial) {
-            worker.life = Life::Reaped(exit, now, finding.clone());
+            worker.life = Life::Reaped(exit, now, Box::new(finding.clone()));
         }
         if self.schedule.pace.late_findings {
             self.say_exit(index, local, exit, None);
@@ -177,7 +195,7 @@ impl World {
         } else {
             self.say_exit(index, local, exit, Some(finding));
         }
-        self.look_whether_stopped(index)
+        self.look_whether_stopped(index);
     }
 
     /// Tells the agent that a worker was reaped.
@@ -192,7 +210,13 @@ impl World {
         self.say(index, event);
     }
 
-    fn exit_event(&self, index: usize, local: u32, exit: WorkerExit, finding: Option<Finding>) -> MemberEvent {
+    fn exit_event(
+        &self,
+        index: usize,
+        local: u32,
+        exit: WorkerExit,
+        finding: Option<Finding>,
+    ) -> MemberEvent {
         let node = &self.nodes[index];
         MemberEvent::WorkerExited {
             generation: Generation(node.keeper.generation),
@@ -213,7 +237,7 @@ impl World {
         }
     }
 
-    pub(super) fn to_agent(&mut self, index: usize, life: u64, event: MemberEvent) -> Checked {
+    pub(super) fn heard(&mut self, index: usize, life: u64, event: MemberEvent) -> Checked {
         let node = &mut self.nodes[index];
         let Some(agent) = node.agent.as_mut().filter(|_| node.life == life) else {
             return Ok(());
@@ -223,30 +247,43 @@ impl World {
             return Ok(());
         }
         let who = Who::Member;
-        self.tell_member(Address { node: index, life, who }, event)
+        self.tell_member(
+            Address {
+                node: index,
+                life,
+                who,
+            },
+            event,
+        )
     }
 
-    fn look_whether_stopped(&mut self, index: usize) -> Checked {
+    fn look_whether_stopped(&mut self, index: usize) {
         let keeper = &mut self.nodes[index].keeper;
         let Some(left) = keeper.is_stopped() else {
-            return Ok(());
+            return;
         };
         let generation = keeper.generation;
         match &mut keeper.stop {
             Some(stop) if !stop.reported => stop.reported = true,
-            _ => return Ok(()),
+            _ => return,
         }
-        self.say_stopped(index, generation, left)
+        self.say_stopped(index, generation, left);
     }
 
-    fn say_stopped(&mut self, index: usize, generation: u64, unkillable: Vec<LocalRank>) -> Checked {
+    fn say_stopped(&mut self, index: usize, generation: u64, unkillable: Vec<LocalRank>) {
         let keeper = &mut self.nodes[index].keeper;
         keeper.next_port = keeper.next_port.wrapping_add(1).max(1_024);
         let next_port = keeper.next_port;
         if self.plant != Some(Plant::MuteKeeper) {
             let generation = Generation(generation);
-            self.say(index, MemberEvent::Stopped { generation, unkillable, next_port });
+            self.say(
+                index,
+                MemberEvent::Stopped {
+                    generation,
+                    unkillable,
+                    next_port,
+                },
+            );
         }
-        Ok(())
     }
 }

@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
-use steadfast_core::{ChangeBatch, Change, Condition, Incarnation, LeaderRecord, LeaseId, Operation, Outcome, Transaction};
+use steadfast_core::{
+    Change, ChangeBatch, Condition, Incarnation, LeaderRecord, LeaseId, Operation, Outcome,
+    Transaction,
+};
 
 use super::{Checked, MS, World};
 use crate::sim::checker::Violation;
@@ -23,7 +26,10 @@ impl World {
             return Ok(());
         };
         if desk.call.replace(call).is_some() {
-            let message = format!("{} has two writes outstanding ({:?})", self.nodes[address.node].name, address.who);
+            let message = format!(
+                "{} has two writes outstanding ({:?})",
+                self.nodes[address.node].name, address.who
+            );
             return self.checker.violation("one write at a time", message);
         }
         let delay = self.delay(self.schedule.pace.store_ms);
@@ -31,7 +37,12 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn write_arrives(&mut self, address: Address, call: u64, transaction: Transaction) -> Checked {
+    pub(super) fn write_arrives(
+        &mut self,
+        address: Address,
+        call: u64,
+        transaction: Transaction,
+    ) -> Checked {
         let transaction = self.tampered(address, transaction);
         let lost = self.random.chance(self.schedule.pace.lost_percent);
         let down = self.now < self.store_down_until;
@@ -55,13 +66,20 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn election_arrives(&mut self, address: Address, transaction: &Transaction) -> Checked {
+    pub(super) fn election_arrives(
+        &mut self,
+        address: Address,
+        transaction: &Transaction,
+    ) -> Checked {
         let lost = self.random.chance(self.schedule.pace.lost_percent);
         let down = self.now < self.store_down_until;
         let mut won = None;
         if !down {
             let outcome = self.transact(transaction)?;
-            let epoch = self.store.get(&self.keys.leader()).map(|entry| entry.create_revision);
+            let epoch = self
+                .store
+                .get(&self.keys.leader())
+                .map(|entry| entry.create_revision);
             if let Some(epoch) = epoch.filter(|_| outcome.succeeded && !lost) {
                 won = Some((epoch, self.listing(address)));
             }
@@ -72,19 +90,18 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn read_arrives(&mut self, address: Address) -> Checked {
+    pub(super) fn read_arrives(&mut self, address: Address) {
         if self.nodes[address.node].desk(address).is_none() {
-            return Ok(());
+            return;
         }
         if self.now < self.store_down_until {
             self.after(200 * MS, Event::ReadArrives(address));
-            return Ok(());
+            return;
         }
         let listing = self.listing(address);
         let delay = self.delay(self.schedule.pace.store_ms);
         self.answer_watch(address, delay);
         self.after(delay, Event::ReadAnswered(address, listing));
-        Ok(())
     }
 
     /// Does a transaction at the store, and tells everybody who watches.
@@ -153,7 +170,10 @@ impl World {
     fn publish_to(&mut self, address: Address, batch: &Rc<ChangeBatch>) {
         let delay = self.delay(self.schedule.pace.store_ms);
         let earliest = self.now + delay;
-        let Some(desk) = self.nodes[address.node].desk(address).filter(|desk| desk.watch != 0) else {
+        let Some(desk) = self.nodes[address.node]
+            .desk(address)
+            .filter(|desk| desk.watch != 0)
+        else {
             return;
         };
         desk.watch_busy = desk.watch_busy.max(earliest);
@@ -199,6 +219,7 @@ impl World {
             let generation = record["generation"].as_u64().unwrap_or(0);
             if self.plant == Some(Plant::ReuseGeneration) && *key == plan && generation > 1 {
                 record["generation"] = (generation - 1).into();
+                record["restart_count"] = (generation - 2).into();
             } else if self.plant == Some(Plant::DoubleCharge) && *key == ledger {
                 let charged = record["restarts_charged"].as_u64().unwrap_or(0);
                 record["restarts_charged"] = (charged * 2).into();

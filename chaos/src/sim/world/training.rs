@@ -4,7 +4,7 @@
 use steadfast_core::{Generation, MemberEvent, WorkerExit};
 use steadfast_proto::v1::FaultRole;
 
-use super::{Checked, MS, World};
+use super::{MS, World};
 use crate::sim::event::Event;
 use crate::sim::node::Life;
 use crate::sim::plant::Plant;
@@ -43,13 +43,15 @@ impl World {
         self.after(self.schedule.pace.step_ms * MS, Event::Step(generation));
     }
 
-    pub(super) fn step(&mut self, generation: u64) -> Checked {
+    pub(super) fn step(&mut self, generation: u64) {
         // Whoever is missing holds up all the others.
-        if generation != self.training.generation || self.fit_ranks(generation) < self.training.world_size {
-            return Ok(());
+        if generation != self.training.generation
+            || self.fit_ranks(generation) < self.training.world_size
+        {
+            return;
         }
         if self.is_stopping(generation) {
-            return Ok(());
+            return;
         }
         self.training.step += 1;
         let step = self.training.step;
@@ -63,34 +65,37 @@ impl World {
         if self.schedule.program_fails_at == Some(step) {
             self.count("program's own error");
             let rank = step % self.training.world_size;
-            self.hit_rank(generation, rank, WorkerExit::Code(3))?;
+            self.hit_rank(generation, rank, WorkerExit::Code(3));
         }
-        if self.fit_ranks(generation) == self.training.world_size && step >= self.schedule.shape.steps {
+        if self.fit_ranks(generation) == self.training.world_size
+            && step >= self.schedule.shape.steps
+        {
             self.finish_training(generation);
         } else {
             self.after(self.schedule.pace.step_ms * MS, Event::Step(generation));
         }
-        Ok(())
     }
 
     /// Ends a rank by a fault; the others notice or wait for ever, as the schedule has it.
-    pub(super) fn hit_rank(&mut self, generation: u64, rank: u64, exit: WorkerExit) -> Checked {
+    pub(super) fn hit_rank(&mut self, generation: u64, rank: u64, exit: WorkerExit) {
         let found = self.nodes.iter().enumerate().find_map(|(index, node)| {
             let here = node.up && node.keeper.generation == generation;
-            let worker = node.keeper.alive().find(|worker| here && worker.rank == rank)?;
+            let worker = node
+                .keeper
+                .alive()
+                .find(|worker| here && worker.rank == rank)?;
             Some((index, worker.serial))
         });
         let Some((index, serial)) = found else {
-            return Ok(());
+            return;
         };
         if !exit.is_success() {
             self.checker.cause(generation, Some(rank));
         }
-        self.death(index, serial, exit, FaultRole::Cause)?;
+        self.death(index, serial, exit, FaultRole::Cause);
         if !exit.is_success() {
             self.survivors_notice(generation);
         }
-        Ok(())
     }
 
     pub(super) fn survivors_notice(&mut self, generation: u64) {
@@ -101,11 +106,18 @@ impl World {
             if self.nodes[index].keeper.generation != generation {
                 continue;
             }
-            let serials: Vec<_> = self.nodes[index].keeper.alive().map(|worker| worker.serial).collect();
+            let serials: Vec<_> = self.nodes[index]
+                .keeper
+                .alive()
+                .map(|worker| worker.serial)
+                .collect();
             for serial in serials {
                 let delay = self.random.between(5 * MS, 300 * MS);
                 let exit = WorkerExit::Code(1);
-                self.after(delay, Event::Death(index, serial, exit, FaultRole::Consequence));
+                self.after(
+                    delay,
+                    Event::Death(index, serial, exit, FaultRole::Consequence),
+                );
             }
         }
     }
@@ -124,10 +136,17 @@ impl World {
             if self.nodes[index].keeper.generation != generation {
                 continue;
             }
-            let serials: Vec<_> = self.nodes[index].keeper.alive().map(|worker| worker.serial).collect();
+            let serials: Vec<_> = self.nodes[index]
+                .keeper
+                .alive()
+                .map(|worker| worker.serial)
+                .collect();
             for serial in serials {
                 let delay = self.random.between(MS, 2_000 * MS);
-                self.after(delay, Event::Death(index, serial, WorkerExit::Code(0), FaultRole::Cause));
+                self.after(
+                    delay,
+                    Event::Death(index, serial, WorkerExit::Code(0), FaultRole::Cause),
+                );
             }
         }
     }
@@ -145,7 +164,10 @@ impl World {
             Life::Dying(exit) | Life::Reaped(exit, ..) => exit.is_success(),
             Life::NeverBorn(_) => false,
         };
-        let here = self.nodes.iter().filter(|node| node.up && node.keeper.generation == generation);
+        let here = self
+            .nodes
+            .iter()
+            .filter(|node| node.up && node.keeper.generation == generation);
         here.flat_map(|node| &node.keeper.workers)
             .filter(|worker| fit(&worker.life))
             .count() as u64

@@ -11,6 +11,7 @@ use super::Agent;
 use crate::agent::AgentError;
 use crate::agent::control::ControlRequest;
 use crate::clock;
+use crate::redact;
 
 impl Agent {
     pub(super) async fn on_control(&mut self, request: ControlRequest) -> Result<(), AgentError> {
@@ -82,13 +83,7 @@ impl Agent {
             keeper_pid: u32::try_from(self.welcome.keeper_pid).unwrap_or(0),
             agent_pid: std::process::id(),
             agent_incarnation: self.welcome.incarnation,
-            command: self
-                .settings
-                .command
-                .argv
-                .iter()
-                .map(|each| each.to_string_lossy().into_owned())
-                .collect(),
+            command: redact::command(&self.settings.command.argv),
             dropped: self.dropped(),
         }
     }

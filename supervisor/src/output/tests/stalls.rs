@@ -223,3 +223,39 @@ os.write(1, b'\\n')
     assert_eq!(running.outputs.dropped(), Vec::<String>::new());
     assert_eq!(running.outputs.tail(1, 0).stdout[0].len(), 2048);
 }
+
+#[tokio::test]
+async fn a_log_that_hangs_does_not_hold_up_the_others() {
+    let job = Job::new(Mode::Torchrun, 3);
+    let hanging: Vec<PathBuf> = (0..2).map(|rank| job.log(stdout_of(rank))).collect();
+    for log in &hanging {
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        assert!(command("mkfifo").arg(log).status().unwrap().success());
+    }
+    let mut running = job.start_unseen();
+    let mut all = Vec::new();
+    for rank in 0..3 {
+        let pipes = KeptPipes::new();
+        running.attach(stdout_of(rank), &pipes);
+        pipes.write("line\n");
+        all.push(pipes);
+    }
+    let whole = job.log(stdout_of(2));
+    until("the third log", || {
+        std::fs::read_to_string(&whole).is_ok_and(|text| text == "line\n")
+    })
+    .await;
+    for mut pipes in all {
+        pipes.close();
+    }
+    // The threads that hang are let go.
+    let readers: Vec<_> = hanging
+        .into_iter()
+        .map(|path| std::thread::spawn(move || std::fs::read(path).unwrap()))
+        .collect();
+    running.drain().await;
+    drop(running);
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), b"line\n");
+    }
+}
