@@ -82,9 +82,12 @@ pub enum StoreError {
     /// One transaction writes the same key twice.
     #[error("failed to carry out a transaction: it writes {0} more than once")]
     DuplicateKey(String),
-    /// The store cannot be reached.
+    /// The store cannot be reached, or did not answer in time. A transaction may have been done all the same.
     #[error("failed to reach the store: {0}")]
     Unavailable(String),
+    /// The store said no, and will until somebody does something: the words say what. Nothing was done.
+    #[error("the store refused the request: {0}")]
+    Refused(String),
 }
 
 /// Why a watch ended. In both cases: read the keys anew, then watch again.
@@ -144,5 +147,10 @@ impl WatchFeed {
     /// Whether somebody still watches.
     pub fn is_watched(&self) -> bool {
         !self.sender.is_closed()
+    }
+
+    /// Waits until nobody watches any more. Cancel-safe.
+    pub async fn unwatched(&self) {
+        self.sender.closed().await;
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn wait_for(watch: &ExitWatch, wanted: &[Vitality]) -> Vitality {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(100);
         loop {
             let seen = watch.poll();
             if wanted.contains(&seen) {

@@ -44,7 +44,9 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, exit_code::ExitCode::Configuration),
         },
         Ok(Invocation::Control(request)) => control::command::run(&request),
-        Ok(Invocation::HostList(request)) => ExitCode::from(slurm::hostlist::command::run(&request)),
+        Ok(Invocation::HostList(request)) => {
+            ExitCode::from(slurm::hostlist::command::run(&request))
+        }
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.
             drop(std::io::stdout().write_all(text.as_bytes()));

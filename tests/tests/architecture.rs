@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arrows between the crates run downward only, and the decision core stays pure.
 
+#![expect(clippy::expect_used, reason = "this is test code")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
 
+#[expect(clippy::disallowed_methods, reason = "tests create processes")]
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(arguments)

@@ -153,6 +153,26 @@ fn a_program_that_the_kernel_refuses_ends_the_job_and_is_named() {
 }
 
 #[test]
+fn a_node_without_descriptors_to_spare_fails_cleanly() {
+    let limit = ["sh", "-c", "ulimit -n 60; exec \"$@\"", "sh"];
+    let options = [
+        "--nproc-per-node",
+        "24",
+        "--max-restarts",
+        "1",
+        "--restart-grace",
+        "1s",
+    ];
+    let mut job = Launch::run(&options)
+        .inside(&limit)
+        .worker(&["hang"])
+        .start();
+    let outcome = job.wait();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    outcome.said("Too many open files");
+}
+
+#[test]
 fn a_failure_at_the_start_is_told_from_one_in_training() {
     let mut job = Launch::run(&["--max-restarts", "0"])
         .worker(&["exit:4"])

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Random, Requirement, is_alive, pause, process_state};
+use steadfast_tests::{
+    Job, Launch, Random, Requirement, cgroup_of, eventually, is_alive, pause, process_state, send,
+};
 
 /// A job whose workers have come to the step `record:ready`.
 #[track_caller]
@@ -73,6 +75,42 @@ fn a_worker_that_ignores_it_is_killed_when_its_time_is_over() {
         &["ignore-term", "record:ready", "hang"],
         1,
     );
+    job.signal(Signal::SIGTERM);
+    job.wait().ended_with(143);
+}
+
+#[test]
+fn a_worker_that_was_stopped_is_woken_to_end_well() {
+    let mut job = ready(&[], &["on-term:0", "record:ready", "hang"], 1);
+    let worker = job.worker(0, 0);
+    assert!(send(worker, Signal::SIGSTOP));
+    job.eventually("the stopped worker", |_| {
+        (process_state(worker) == Some('T')).then_some(())
+    });
+    job.signal(Signal::SIGTERM);
+    job.wait().ended_with(0);
+}
+
+#[test]
+fn workers_in_a_frozen_cgroup_are_killed_when_their_time_is_over() {
+    if !Requirement::CgroupTwo.met() {
+        return;
+    }
+    let options = ["--nproc-per-node", "2", "--stop-grace", "300ms"];
+    let mut job = ready(&options, &["daemon", "record:ready", "hang"], 2);
+    let token = job.started(0, 2)[0]["environment"]["STEADFAST_KEEPER"]
+        .as_str()
+        .map(str::to_owned);
+    let cgroup = token.as_deref().and_then(cgroup_of).unwrap();
+    std::fs::write(cgroup.join("cgroup.freeze"), "1").unwrap();
+    eventually("the frozen state", || {
+        let events = std::fs::read_to_string(cgroup.join("cgroup.events")).unwrap();
+        if events.contains("frozen 1") {
+            Ok(())
+        } else {
+            Err(events)
+        }
+    });
     job.signal(Signal::SIGTERM);
     job.wait().ended_with(143);
 }
@@ -261,7 +299,7 @@ fn a_large_process_is_known_to_be_dying_before_it_is_gone() {
             job.status()
                 .filter(|status| status["generation"] == attempt + 1)
         });
-        assert!(steadfast_tests::send(worker, Signal::SIGKILL));
+        assert!(send(worker, Signal::SIGKILL));
         job.eventually("its end", |job| {
             job.journal_of("worker.exited")
                 .get(usize::try_from(attempt).ok()?)

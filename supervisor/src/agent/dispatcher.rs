@@ -36,7 +36,7 @@ use crate::redact;
 use crate::settings::Settings;
 
 /// How often the workers are looked at for signs that they are about to be gone.
-const LOOK_FOR_DYING: Duration = Duration::from_millis(40);
+const LOOK_FOR_DYING: Duration = Duration::from_millis(80);
 
 struct Agent {
     settings: Settings,

@@ -50,6 +50,7 @@ pub(super) fn workers(
             inherit_stdin: settings.stdin == Stdin::Inherit,
             core_limit: match settings.core_size {
                 CoreSize::Inherit => None,
+                CoreSize::Limit(0) => Some(limit_without_dump()),
                 CoreSize::Limit(bytes) => Some(bytes),
                 CoreSize::Unlimited => Some(u64::MAX),
             },
@@ -131,6 +132,13 @@ fn environment(
         );
     }
     variables
+}
+
+/// The limit with which the kernel writes no core dump. Where dumps go to a program (`|` in `core_pattern`) it ignores
+/// every limit but 1, which stands for "no dump" there (`core(5)` and `fs/coredump.c` of Linux).
+fn limit_without_dump() -> u64 {
+    let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    u64::from(pattern.starts_with(b"|"))
 }
 
 /// The restarts so far, as the log directories count them.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Action, Control, Failure, Invocation, parse};
 use crate::config::Host;
 use crate::settings::{InnerLauncher, Mode, Settings, Std};
+use crate::slurm::hostlist::command::Form;
 
 /// A machine with a few programs, for one test.
 struct Machine {
@@ -345,6 +346,29 @@ fn control_commands_name_the_job_and_the_directory() {
 }
 
 #[test]
+fn host_lists_are_taken_as_they_are() {
+    let machine = Machine::new();
+    let request = |line: &[&str]| match machine.parse(line) {
+        Ok(Invocation::HostList(request)) => request,
+        other => panic!("{other:?}"),
+    };
+    let lines = request(&["hostlist", "n[1-2]", "-"]);
+    assert_eq!(lines.lists, ["n[1-2]", "-"]);
+    assert_eq!(lines.form, Form::Lines);
+    assert_eq!(request(&["hostlist", "--json", ""]).form, Form::Json);
+    assert_eq!(
+        request(&["hostlist", "n2", "n1", "--compress"]).form,
+        Form::HostList
+    );
+    let error = machine.error(&["hostlist", "--json", "--compress", "n1"]);
+    assert!(error.contains("cannot be used with"), "{error}");
+    assert!(
+        machine.error(&["hostlist"]).contains("<LIST>..."),
+        "a list is needed"
+    );
+}
+
+#[test]
 fn pages_are_made_for_every_command() {
     let machine = Machine::new();
     for shell in ["bash", "zsh", "fish"] {
@@ -379,6 +403,7 @@ fn help_teaches() {
       stop         Stop a running job in good order
       restart      Stop the workers of a running job and start them again
       config       Show the options in force and where they come from
+      hostlist     Expand a Slurm host list, or make one
       completions  Print a completion script
       man          Print the manual page, or write all of them to a directory
       help         Print this message or the help of the given subcommand(s)

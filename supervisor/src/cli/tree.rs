@@ -58,8 +58,9 @@ Examples:
   steadfast hostlist --compress gpu3 gpu1 gpu2      gpu[1-3]
   sinfo -hN -o %N | steadfast hostlist --compress - every node of the cluster, as one list
 
-Hosts stay in the order of the list, and a host that is named twice is printed twice. --compress sorts
-them and names each once. A list that is wrong or empty is refused with exit code 78.";
+Hosts stay in the order of the list, and a host that is named twice is printed twice.
+--compress sorts them and names each once. A list that is wrong or empty is refused with exit
+code 78.";
 
 /// The whole tree.
 pub(super) fn root() -> Command {
@@ -174,7 +175,9 @@ fn config_command() -> Command {
 fn hostlist_command() -> Command {
     Command::new("hostlist")
         .about("Expand a Slurm host list, or make one")
-        .override_usage("steadfast hostlist [--json] LIST...\n       steadfast hostlist --compress HOST...")
+        .override_usage(
+            "steadfast hostlist [--json] LIST...\n       steadfast hostlist --compress HOST...",
+        )
         .after_help(HOSTLIST_EXAMPLES)
         .arg(
             Arg::new("list")

@@ -321,7 +321,10 @@ impl Pump {
             };
             self.consumed += taken as u64;
         }
-        if let Some(spool) = &self.spool {
+        if let Some(spool) = &mut self.spool {
+            if self.ended && self.consumed == self.seen {
+                spool.hurry();
+            }
             self.unwritten.store(
                 spool.unwritten() + self.seen - self.consumed,
                 Ordering::Relaxed,

@@ -22,6 +22,10 @@ use super::{OutputEvent, Stream, StreamPipes};
 const SPOOL_BYTES: usize = 256 * 1024;
 /// A reply that takes this long may be held up by another file that hangs.
 const OVERDUE: Duration = Duration::from_millis(50);
+/// How long output may gather in the spool, which outlives us, before a thread is woken to write it.
+const GATHER: Duration = Duration::from_millis(300);
+/// With this much in it, the spool is written at once.
+const GATHERED_BYTES: u64 = 64 * 1024;
 /// How soon a file that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -48,6 +52,8 @@ pub(super) struct Spool {
 enum State {
     /// The spool is ours, and empty.
     Idle,
+    /// The spool is ours, and what is in it can wait until then.
+    Gathering { until: Instant },
     /// The thread has the spool.
     Writing {
         progress: u64,
@@ -114,9 +120,7 @@ impl Spool {
         if !matches!(self.state, State::Writing { .. }) && self.say_what_is_lost()? {
             moved = move_some(&worker, &self.write, bytes)?;
             self.spooled += moved as u64;
-            if matches!(self.state, State::Idle) {
-                self.lend();
-            }
+            self.gather();
         }
         if moved < bytes && pressed && self.trouble.is_some() {
             let thrown = peeker.discard(&worker, bytes - moved)?;
@@ -124,6 +128,13 @@ impl Spool {
             moved += thrown;
         }
         Ok(moved)
+    }
+
+    /// Writes at once what was left to gather: nothing more comes.
+    pub(super) fn hurry(&mut self) {
+        if matches!(self.state, State::Gathering { .. }) {
+            self.lend();
+        }
     }
 
     /// Waits for the thread, if it has the spool.
@@ -155,6 +166,7 @@ impl Spool {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Idle => None,
+            State::Gathering { until } => Some(until),
             State::Writing { .. } if self.trouble.is_some() => None,
             State::Writing {
                 since,
@@ -185,7 +197,7 @@ impl Spool {
                     self.trouble = Some("the disk does not respond".to_owned());
                 }
             }
-            State::Resting { until } if now >= *until => self.lend(),
+            State::Resting { until } | State::Gathering { until } if now >= *until => self.lend(),
             _ => {}
         }
     }
@@ -222,6 +234,15 @@ impl Spool {
             });
         }
         self.trouble = Some(reason);
+    }
+
+    fn gather(&mut self) {
+        if matches!(self.state, State::Idle) && self.spooled > 0 {
+            self.state = State::Gathering { until: Instant::now() + GATHER };
+        }
+        if self.spooled >= GATHERED_BYTES {
+            self.hurry();
+        }
     }
 
     fn lend(&mut self) {

@@ -27,7 +27,9 @@ pub(super) fn parse(uri: &str) -> Result<EtcdSettings, String> {
         None => (rest, ""),
     };
     if let Some(wrong) = rest.chars().find(|letter| "?#".contains(*letter)) {
-        return Err(format!("nothing may follow the prefix, but a `{wrong}` does"));
+        return Err(format!(
+            "nothing may follow the prefix, but a `{wrong}` does"
+        ));
     }
     let mut endpoints = Vec::new();
     for host in hosts.split(',') {
@@ -47,8 +49,8 @@ pub(super) fn parse(uri: &str) -> Result<EtcdSettings, String> {
 /// The URI as it may be shown.
 pub(super) fn without_password(uri: &str) -> String {
     let start = uri.find("://").map_or(0, |at| at + 3);
-    let authority = uri[start..].find('/').map_or(uri.len(), |at| start + at);
-    match uri[start..authority].rfind('@') {
+    // A password may hold anything, a slash too.
+    match uri[start..].rfind('@') {
         Some(at) => format!("{}...{}", &uri[..start], &uri[start + at..]),
         None => uri.to_owned(),
     }
@@ -134,7 +136,10 @@ mod tests {
             shown("etcd://a:1,b,10.0.0.7:2"),
             ["a:1", "b:2379", "10.0.0.7:2"]
         );
-        assert_eq!(shown("etcd://[::1]:9,[fe80::1]"), ["[::1]:9", "[fe80::1]:2379"]);
+        assert_eq!(
+            shown("etcd://[::1]:9,[fe80::1]"),
+            ["[::1]:9", "[fe80::1]:2379"]
+        );
         let plain = EtcdSettings::from_uri("etcd://a").unwrap();
         assert_eq!((plain.prefix.as_str(), &plain.tls), ("", &None));
         assert_eq!(plain.url(&plain.endpoints[0]), "http://a:2379");
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_password_is_refused_and_not_shown() {
-        let text = refused("etcd://root:secret@h1:2379/p");
+        let text = refused("etcd://root:a/secret@h1:2379/p");
         assert!(text.contains("password into a file"), "{text}");
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("etcd://...@h1:2379/p"), "{text}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
+use crate::output::layout::attempt_dir;
 
 #[tokio::test]
 async fn lines_go_to_the_file_as_they_are_and_to_the_console_with_a_prefix() {

@@ -60,6 +60,8 @@ fn start_agent(job: &Job, pipes: &KeptPipes) -> Child {
             format!("{} {worker} {read} {write}", std::process::id()),
         )
         .env(RUN_DIR, job.directory.path())
+        // What a killed agent leaves behind goes with the directory of the test.
+        .env("TMPDIR", job.directory.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

@@ -55,8 +55,8 @@ struct Folded {
     head: String,
     /// The right part, which ends in a bracket; empty before the first round.
     tail: String,
-    /// Whether it names more than one host.
-    several: bool,
+    /// Whether its brackets must stay: it names several hosts, or a number that Slurm reads only in a bracket.
+    bracketed: bool,
 }
 
 /// What items that can be folded into one have in common. Its fields are those of [`Folded`], apart from the last number
@@ -65,7 +65,7 @@ struct Folded {
 struct Group {
     head: String,
     tail: String,
-    several: bool,
+    bracketed: bool,
 }
 
 /// A number as it is written: by value, then by how many digits it has.
@@ -80,7 +80,7 @@ impl Folded {
         Self {
             head: host,
             tail: String::new(),
-            several: false,
+            bracketed: false,
         }
     }
 
@@ -101,7 +101,7 @@ impl Folded {
         let group = Group {
             head: head.to_owned(),
             tail: format!("{}{}", &self.head[without_text.len()..], self.tail),
-            several: self.several,
+            bracketed: self.bracketed,
         };
         let number = Number {
             value,
@@ -113,7 +113,7 @@ impl Folded {
     fn text(self) -> String {
         let text = self.head + &self.tail;
         // A single host is written plainly, although its last number was put into a bracket at first.
-        if self.several {
+        if self.bracketed {
             text
         } else {
             text.replace(['[', ']'], "")
@@ -138,8 +138,14 @@ impl Number {
 
 /// The items of one group: one, unless there are more ranges than Slurm takes between two brackets.
 fn fold((group, numbers): (Group, BTreeSet<Number>)) -> Vec<Folded> {
-    let several = group.several || numbers.len() > 1;
-    let Group { head, tail, .. } = group;
+    let Group {
+        head,
+        tail,
+        bracketed,
+    } = group;
+    // Slurm takes all digits at the end of a plain name for one number, and gets one of more than 64 bits wrong.
+    let is_cut = tail.is_empty() && head.ends_with(|last: char| last.is_ascii_digit());
+    let bracketed = bracketed || is_cut || numbers.len() > 1;
     if numbers.len() == 1 && !tail.is_empty() {
         let number = numbers
             .iter()
@@ -149,7 +155,7 @@ fn fold((group, numbers): (Group, BTreeSet<Number>)) -> Vec<Folded> {
             // The number is not to be taken out again, so it goes to the right part.
             tail: number + &tail,
             head,
-            several,
+            bracketed,
         }];
     }
     ranges(numbers)
@@ -157,7 +163,7 @@ fn fold((group, numbers): (Group, BTreeSet<Number>)) -> Vec<Folded> {
         .map(|ranges| Folded {
             head: head.clone(),
             tail: format!("[{}]{tail}", ranges.join(",")),
-            several,
+            bracketed,
         })
         .collect()
 }

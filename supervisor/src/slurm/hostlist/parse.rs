@@ -113,16 +113,16 @@ fn range(text: &str) -> Result<Range, Fault> {
             .parse::<u64>()
             .map_err(|_| Fault::LargeNumber(text.to_owned()))
     };
-    let (low, high, width) = match text.split_once('-') {
-        Some((low, high)) => (
+    let (low, high, width) = if let Some((low, high)) = text.split_once('-') {
+        let width = low.len();
+        (
             number(low.trim_ascii())?,
             number(high.trim_ascii_start())?,
-            low.len(),
-        ),
-        None => {
-            let low = number(text.trim_ascii_start())?;
-            (low, low, text.len())
-        }
+            width,
+        )
+    } else {
+        let low = number(text.trim_ascii_start())?;
+        (low, low, text.len())
     };
     let beyond_first = high
         .checked_sub(low)

@@ -52,7 +52,7 @@ fn write(brackets: &[Bracket], suffix: &str) -> (String, Vec<Vec<String>>) {
                 _ => format!("{first}-{}", low + count - 1),
             });
         }
-        list += &format!("{text}[{}]", written.join(","));
+        list.extend([text, "[", &written.join(","), "]"]);
         texts.push(numbers);
     }
     (list + suffix, texts)
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn compressed_hosts_expand_to_themselves(set in prop::collection::btree_set(host(), 1..60)) {
+    fn compressed_hosts_expand_to_themselves(set in prop::collection::btree_set(host(), 1..30)) {
         let list = compress(set.iter().cloned());
         let expanded = hosts(&list);
         prop_assert_eq!(expanded.len(), set.len(), "each once in {}", &list);

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection to one member of an etcd cluster, which has proved that it answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use etcd_client::{Channel, Client, ConnectOptions};
+use tokio::sync::{Mutex, watch};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::failure::{Failure, chain};
+use super::settings::{EtcdCredentials, EtcdEndpoint, EtcdSettings, EtcdTls};
+
+/// What is told about a connection that could not be had.
+pub(super) enum OpenError {
+    /// etcd said no, or the settings cannot work: no other endpoint will do better.
+    Refused(String),
+    /// This endpoint cannot be used now.
+    Unusable(String),
+}
+
+pub(super) struct Connection {
+    /// For people.
+    pub(super) url: String,
+    /// Which of the settings' endpoints it is.
+    pub(super) index: usize,
+    /// Tells clusters apart.
+    pub(super) cluster_id: u64,
+    client: Client,
+    credentials: Option<EtcdCredentials>,
+    /// How many logins there were; locked while there is one.
+    logins: Mutex<u64>,
+    abandoned: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Connection")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Connects, logs in, and hears the other end once: a machine that merely takes connections is not enough. Takes as
+    /// long as it takes; the caller has the deadline.
+    pub(super) async fn open(
+        settings: Arc<EtcdSettings>,
+        index: usize,
+        endpoint: EtcdEndpoint,
+    ) -> Result<Self, OpenError> {
+        let url = settings.url(&endpoint);
+        let channel = transport(&settings, &url)
+            .map_err(OpenError::Refused)?
+            .connect()
+            .await
+            .map_err(|error| OpenError::Unusable(chain(&error, "")))?;
+        // Without a leader an answer is of no use; etcd then says so at once, and ends watches.
+        let options = ConnectOptions::new().with_require_leader(true);
+        let client = Client::from_channel(Channel::Tonic(channel), Some(options))
+            .await
+            .map_err(|error| OpenError::Unusable(error.to_string()))?;
+        let mut connection = Self {
+            url,
+            index,
+            cluster_id: 0,
+            client,
+            credentials: settings.credentials.clone(),
+            logins: Mutex::new(0),
+            abandoned: watch::Sender::new(false),
+        };
+        let greeting = async {
+            connection.log_in(0).await?;
+            // The one request that every etcd answers by itself and to everybody.
+            let members = connection.client().member_list().await?;
+            Ok(members.header().map_or(0, |header| header.cluster_id()))
+        };
+        connection.cluster_id = greeting.await.map_err(|failure| match failure {
+            Failure::Refused(reason) | Failure::LoginNeeded(reason) => OpenError::Refused(reason),
+            Failure::NotDone(reason) | Failure::Unknown(reason) => OpenError::Unusable(reason),
+            Failure::LeaseNotFound | Failure::Compacted => {
+                OpenError::Unusable("an answer that makes no sense".to_owned())
+            }
+        })?;
+        Ok(connection)
+    }
+
+    /// A client on this connection.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// How many logins there were.
+    pub(super) async fn logins(&self) -> u64 {
+        *self.logins.lock().await
+    }
+
+    /// Logs in with the password as it is now, if there is a user, and if nobody else has done so since there were `seen`
+    /// logins.
+    pub(super) async fn log_in(&self, seen: u64) -> Result<(), Failure> {
+        let Some(credentials) = &self.credentials else {
+            return Ok(());
+        };
+        let mut logins = self.logins.lock().await;
+        if *logins != seen {
+            return Ok(());
+        }
+        let password = credentials.password.read().map_err(Failure::Refused)?;
+        let user = (credentials.user.clone(), password);
+        match self.client().update_user(Some(user)).await {
+            Ok(()) => {}
+            Err(error) if error.to_string().contains("authentication is not enabled") => {
+                tracing::warn!(
+                    etcd.url = %self.url,
+                    etcd.user = %credentials.user,
+                    "Did not log in to etcd: it lets everybody in."
+                );
+            }
+            Err(error) => return Err(refused_login(error.into(), credentials)),
+        }
+        *logins += 1;
+        Ok(())
+    }
+
+    /// Whether there is anybody to log in as.
+    pub(super) fn can_log_in(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// Lets watches on this connection know that they should go elsewhere.
+    pub(super) fn abandon(&self) {
+        self.abandoned.send_replace(true);
+    }
+
+    /// Waits until the connection is given up.
+    pub(super) async fn wait_until_abandoned(&self) {
+        // The sender lives as long as `self`, so this ends only when it is true.
+        drop(
+            self.abandoned
+                .subscribe()
+                .wait_for(|abandoned| *abandoned)
+                .await,
+        );
+    }
+}
+
+fn refused_login(failure: Failure, credentials: &EtcdCredentials) -> Failure {
+    match failure {
+        Failure::Refused(reason) | Failure::LoginNeeded(reason) => Failure::Refused(format!(
+            "failed to log in to etcd as `{}` with the password from {}: {reason}",
+            credentials.user, credentials.password
+        )),
+        other => other,
+    }
+}
+
+fn transport(settings: &EtcdSettings, url: &str) -> Result<Endpoint, String> {
+    let endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(|error| format!("`{url}` is no address: {}", chain(&error, "")))?
+        .connect_timeout(settings.request_timeout)
+        .http2_keep_alive_interval(settings.keepalive_interval)
+        .keep_alive_timeout(settings.keepalive_timeout)
+        // etcd counts a question on an idle connection as an attack.
+        .keep_alive_while_idle(false);
+    let Some(tls) = &settings.tls else {
+        return Ok(endpoint);
+    };
+    endpoint
+        .tls_config(tls_configuration(tls)?)
+        .map_err(|error| format!("failed to prepare TLS for {url}: {}", chain(&error, "")))
+}
+
+fn tls_configuration(tls: &EtcdTls) -> Result<ClientTlsConfig, String> {
+    let read = |what: &str, path: &std::path::Path| {
+        std::fs::read(path)
+            .map_err(|error| format!("failed to read the {what} {}: {error}", path.display()))
+    };
+    let mut configuration = ClientTlsConfig::new();
+    configuration = match &tls.ca_file {
+        Some(path) => {
+            configuration.ca_certificate(Certificate::from_pem(read("CA certificates", path)?))
+        }
+        None => configuration.with_native_roots(),
+    };
+    if let Some(client) = &tls.client {
+        let certificate = read("client certificate", &client.certificate_file)?;
+        let key = read("client key", &client.key_file)?;
+        configuration = configuration.identity(Identity::from_pem(certificate, key));
+    }
+    if let Some(name) = &tls.server_name {
+        configuration = configuration.domain_name(name);
+    }
+    Ok(configuration)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which member of the cluster is spoken to: one at a time, and another one as soon as that one is in trouble.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::connection::{Connection, OpenError};
+use super::failure::Failure;
+use super::settings::EtcdSettings;
+use crate::retry::RetryPolicy;
+
+/// How long one endpoint has the floor before the next one is tried beside it.
+const STAGGER: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    settings: Arc<EtcdSettings>,
+    state: Mutex<State>,
+    /// Held by the one who connects, so that many requests make one connection.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    current: Option<Arc<Connection>>,
+    /// Where to begin when there is no connection.
+    first: usize,
+    /// The cluster that all endpoints must belong to, once one has answered.
+    cluster_id: Option<u64>,
+    /// Why there is no connection.
+    trouble: String,
+}
+
+impl Endpoints {
+    pub(super) fn new(settings: EtcdSettings) -> Self {
+        // The nodes of a job begin at different members, so that none has to serve them all.
+        let scatter = RandomState::new().build_hasher().finish();
+        let count = u64::try_from(settings.endpoints.len()).unwrap_or(1).max(1);
+        Self {
+            settings: Arc::new(settings),
+            state: Mutex::new(State {
+                current: None,
+                first: usize::try_from(scatter % count).unwrap_or(0),
+                cluster_id: None,
+                trouble: "no endpoint has answered yet".to_owned(),
+            }),
+            opening: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(super) fn settings(&self) -> &EtcdSettings {
+        &self.settings
+    }
+
+    /// The connection in use, if there is one.
+    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+        self.lock().current.clone()
+    }
+
+    /// The connection in use, or a new one to the first endpoint that answers before the deadline.
+    pub(super) async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
+        match timeout_at(deadline, self.connect()).await {
+            Ok(result) => result,
+            Err(_) => Err(Failure::NotDone(self.lock().trouble.clone())),
+        }
+    }
+
+    /// Gives a connection up, if it is still the one in use; the next one goes to another endpoint where there is one.
+    pub(super) fn abandon(&self, connection: &Arc<Connection>, reason: &str) {
+        connection.abandon();
+        let mut state = self.lock();
+        let is_current = |current: &Arc<Connection>| Arc::ptr_eq(current, connection);
+        if state.current.as_ref().is_some_and(is_current) {
+            state.current = None;
+            state.first = (connection.index + 1) % self.settings.endpoints.len().max(1);
+            state.trouble = format!("{}: {reason}", connection.url);
+            tracing::debug!(etcd.url = %connection.url, reason, "Gave up a connection to etcd.");
+        }
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+        let _opening = self.opening.lock().await;
+        let mut delays = RetryPolicy::EndpointsWithinRequest.delays();
+        loop {
+            if let Some(connection) = self.current() {
+                return Ok(connection);
+            }
+            if let Some(connection) = self.race().await? {
+                let connection = Arc::new(connection);
+                self.lock().current = Some(Arc::clone(&connection));
+                tracing::debug!(etcd.url = %connection.url, "Connected to etcd.");
+                return Ok(connection);
+            }
+            sleep(delays.next_delay()).await;
+        }
+    }
+
+    /// Tries every endpoint once. They start one after the other, and the first that answers wins, so that neither one
+    /// that is silent nor one that is slow holds up the rest.
+    async fn race(&self) -> Result<Option<Connection>, Failure> {
+        let count = self.settings.endpoints.len();
+        let first = self.lock().first;
+        let mut waiting = (0..count).map(|offset| (first + offset) % count);
+        let mut attempts = JoinSet::new();
+        let mut failures = vec![None; count];
+        loop {
+            let next = waiting.next();
+            if let Some(index) = next {
+                let endpoint = self.settings.endpoints[index].clone();
+                let settings = Arc::clone(&self.settings);
+                attempts.spawn(async move {
+                    (index, Connection::open(settings, index, endpoint).await)
+                });
+                failures[index] = Some("no answer".to_owned());
+            }
+            self.note(&failures);
+            let answered = if waiting.len() > 0 {
+                tokio::select! {
+                    answered = attempts.join_next() => answered,
+                    () = sleep(STAGGER) => continue,
+                }
+            } else {
+                attempts.join_next().await
+            };
+            match answered {
+                Some(Ok((index, Ok(connection)))) => match self.admit(&connection) {
+                    Ok(()) => return Ok(Some(connection)),
+                    Err(reason) => failures[index] = Some(reason),
+                },
+                Some(Ok((_, Err(OpenError::Refused(reason))))) => {
+                    return Err(Failure::Refused(reason));
+                }
+                Some(Ok((index, Err(OpenError::Unusable(reason))))) => {
+                    failures[index] = Some(reason);
+                }
+                Some(Err(error)) => {
+                    return Err(Failure::Refused(format!("connecting broke off: {error}")));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Endpoints of two clusters would be two stores under one name.
+    fn admit(&self, connection: &Connection) -> Result<(), String> {
+        let mut state = self.lock();
+        let expected = *state.cluster_id.get_or_insert(connection.cluster_id);
+        if expected == connection.cluster_id {
+            return Ok(());
+        }
+        tracing::warn!(
+            etcd.url = %connection.url,
+            "Do not use an endpoint of etcd: it belongs to another cluster than the others."
+        );
+        Err(format!(
+            "belongs to another etcd cluster ({:x}) than the endpoint that was used first ({expected:x})",
+            connection.cluster_id
+        ))
+    }
+
+    /// Remembers why there is no connection, in words.
+    fn note(&self, failures: &[Option<String>]) {
+        let texts: Vec<_> = self
+            .settings
+            .endpoints
+            .iter()
+            .zip(failures)
+            .filter_map(|(endpoint, failure)| {
+                let failure = failure.as_ref()?;
+                Some(format!("{}: {failure}", self.settings.url(endpoint)))
+            })
+            .collect();
+        if !texts.is_empty() {
+            self.lock().trouble = texts.join("; ");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

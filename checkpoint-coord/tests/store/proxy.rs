@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A network between a store and etcd that can be broken in several ways.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::server::own_address;
+
+/// What the network does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It works.
+    Pass,
+    /// It works, but everything takes its time.
+    Slow,
+    /// Connections stand, and nothing comes through.
+    Hold,
+    /// Connections are closed at once.
+    Cut,
+}
+
+/// The network to one server.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    mode: watch::Sender<Mode>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((own_address(), 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mode = watch::Sender::new(Mode::Pass);
+        let modes = mode.subscribe();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(forward(client, upstream, modes.clone()));
+            }
+        });
+        Self { address, mode }
+    }
+
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+async fn forward(mut client: TcpStream, upstream: SocketAddr, modes: watch::Receiver<Mode>) {
+    let mut cut = modes.clone();
+    let both_ways = async {
+        let Ok(mut server) = TcpStream::connect(upstream).await else {
+            return;
+        };
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        tokio::select! {
+            () = pump(from_client, to_server, modes.clone()) => {}
+            () = pump(from_server, to_client, modes.clone()) => {}
+        }
+    };
+    tokio::select! {
+        () = both_ways => {}
+        _ = cut.wait_for(|mode| *mode == Mode::Cut) => {}
+    }
+}
+
+/// Ends when either side is closed, or when the test is over.
+async fn pump(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    mut modes: watch::Receiver<Mode>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut buffer).await else {
+            return;
+        };
+        let passes = modes.wait_for(|mode| matches!(mode, Mode::Pass | Mode::Slow));
+        let Ok(mode) = passes.await.map(|mode| *mode) else {
+            return;
+        };
+        if mode == Mode::Slow {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
