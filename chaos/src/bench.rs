@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measurements of the real program on this machine: how fast it recovers, and what it costs while nothing happens.
+//! Measurements of the real program on this machine: how fast it recovers, and what it costs while
+//! nothing happens.
 //!
-//! Every figure is taken from outside: workers write down the monotonic clock as the first thing that they do, the
-//! kernel says when processes are gone and what they used. Each bench works in a temporary directory that is removed,
-//! and ends what it has started, also when it fails.
+//! Every figure is taken from outside: workers write down the monotonic clock as the first thing
+//! that they do, the kernel says when processes are gone and what they used. Each bench works in a
+//! temporary directory that is removed, and ends what it has started, also when it fails.
 
 pub(crate) mod idle;
 mod job;

@@ -69,7 +69,7 @@ struct RecoveryArgs {
     fault: Fault,
     #[command(flatten)]
     common: CommonArgs,
-    /// Python for steadfast's workers; give it the one that the other launchers use [default: python3]
+    /// Python for steadfast's workers; best the one that the others use [default: python3]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
     /// Measure this launcher too; torchrun or `ft_launcher` [default: those on PATH]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers that look random and are the same for the same seed, on every machine and in every version.
+//! Numbers that look random and are the same for the same seed, on every machine and in every
+//! version.
 
 /// A small generator (`SplitMix64`). Not for anything secret.
 #[derive(Debug, Clone)]

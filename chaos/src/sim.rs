@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A deterministic simulation of whole jobs: the product's decision core in a world in which everything goes wrong.
+//! A deterministic simulation of whole jobs: the product's decision core in a world in which
+//! everything goes wrong.
 //!
-//! A schedule is drawn from a seed: the job's shape, how fast things go, and which faults happen when. The world runs
-//! it in virtual time, and a checker that shares nothing with the core looks at every step. The same seed gives the
-//! same run; a schedule can be kept in a file, which outlives changes to how schedules are drawn.
+//! A schedule is drawn from a seed: the job's shape, how fast things go, and which faults happen
+//! when. The world runs it in virtual time, and a checker that shares nothing with the core looks
+//! at every step. The same seed gives the same run; a schedule can be kept in a file, which
+//! outlives changes to how schedules are drawn.
 //!
-//! What it does not simulate: a store that loses what it has acknowledged, leases that run out while their owner lives,
-//! clocks that drift. The core has no fences yet, so a node counts as lost only after longer than any silence here.
+//! What it does not simulate: a store that loses what it has acknowledged, leases that run out
+//! while their owner lives, clocks that drift. The core has no fences yet, so a node counts as lost
+//! only after longer than any silence here.
 
 mod campaign;
 mod checker;

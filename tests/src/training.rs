@@ -78,7 +78,7 @@ impl Training {
             .lines()
             .find(|line| line.contains("generation 2 starts"));
         assert!(
-            blame.is_some_and(|line| line.contains(&format!("(rank {victim} on node"))),
+            blame.is_some_and(|line| line.contains(&format!("rank {victim} on node"))),
             "{story}"
         );
         self.loss(&job)

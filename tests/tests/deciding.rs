@@ -22,12 +22,18 @@ fn a_job_whose_workers_all_succeed_ends_with_0() {
 
 #[test]
 fn all_workers_are_started_again_when_one_fails() {
-    let steps = ["@rank=1,restart=0@exit:3", "@restart=0@hang", "steps:1:3:0"];
+    let steps = [
+        "@rank=1,restart=0@wait-file:fail",
+        "@rank=1,restart=0@exit:3",
+        "@restart=0@hang",
+        "steps:1:3:0",
+    ];
     let mut job = Launch::run(&["--nproc-per-node", "3"])
         .worker(&steps)
         .start();
+    job.started(0, 3);
+    job.touch("fail");
     job.wait().ended_with(0);
-    assert_eq!(job.started(0, 3).len(), 3);
     assert_eq!(job.started(1, 3).len(), 3);
     assert!(job.records_of("overlap").is_empty(), "{}", job.describe());
 }

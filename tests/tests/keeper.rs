@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keeper dies: everything of the job dies with it. And the keeper as process 1 of a container.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Requirement, children, is_alive, send};
+use steadfast_tests::{Job, Launch, Random, Requirement, children, is_alive, pause, send};
 
 /// Workers with relatives of every kind.
 const FAMILY: [&str; 6] = [
@@ -55,6 +57,7 @@ fn killed_it_takes_every_process_of_the_job_along_with_a_cgroup() {
 #[test]
 fn killed_during_a_restart_it_leaves_nothing_either() {
     let steps = [
+        "@rank=1,restart=0@wait-file:fail",
         "@rank=1,restart=0@exit:3",
         "@restart=0@hang",
         "session-child",
@@ -65,6 +68,8 @@ fn killed_during_a_restart_it_leaves_nothing_either() {
         .worker(&steps)
         .start();
     job.started(0, 2);
+    job.touch("fail");
+    pause(Random::new(10).duration_below(Duration::from_millis(100)));
     job.signal(Signal::SIGKILL);
     job.wait_leaving_traces();
     job.eventually("the end of everything", |job| {

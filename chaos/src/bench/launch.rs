@@ -40,7 +40,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts a command in a process group of its own. Its standard error goes to a file in `directory`.
+    /// Starts a command in a process group of its own. Its standard error goes to a file in
+    /// `directory`.
     pub(super) fn start(
         command: &[OsString],
         directory: &Path,
@@ -183,7 +184,8 @@ pub(super) fn on_path(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// The `steadfast` to measure: the one that is named, else the one beside this program, else the one on `PATH`.
+/// The `steadfast` to measure: the one that is named, else the one beside this program, else the
+/// one on `PATH`.
 pub(super) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let beside = || {
         let path = std::env::current_exe().ok()?.with_file_name("steadfast");
@@ -195,8 +197,9 @@ pub(super) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Fa
     fs::canonicalize(&path).map_err(|error| Failure::read(path.display(), error))
 }
 
-/// The Python that runs the workers: the one that is named, else `python3`. Asks it where it really is, since what is on
-/// `PATH` may be a script that first looks for the right one, which takes longer than Python itself.
+/// The Python that runs the workers: the one that is named, else `python3`. Asks it where it really
+/// is, since what is on `PATH` may be a script that first looks for the right one, which takes
+/// longer than Python itself.
 pub(super) fn python(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let python = match named {
         Some(path) => path.to_owned(),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long from a fault until the job is back.
 //!
-//! One job, many faults, each at a random moment: a launcher that polls would otherwise be hit at the same phase of its
-//! period every time. After each fault four times are taken: the first instruction of the first and of the last new
-//! worker, the end of the last old worker, and the first step of the new generation.
+//! One job, many faults, each at a random moment: a launcher that polls would otherwise be hit at
+//! the same phase of its period every time. After each fault four times are taken: the first
+//! instruction of the first and of the last new worker, the end of the last old worker, and the
+//! first step of the new generation.
 
 mod episode;
 mod report;
@@ -131,7 +132,8 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     Ok(within_limit != Some(false))
 }
 
-/// The other launchers: those that were named, else those that are installed. Says whether each was named.
+/// The other launchers: those that were named, else those that are installed. Says whether each was
+/// named.
 fn peers(options: &Options) -> Vec<(LauncherKind, Option<PathBuf>, bool)> {
     let named = options
         .beside

@@ -33,7 +33,8 @@ pub(super) fn poll_for(descriptors: &mut [PollFd<'_>], at_most: Duration) -> boo
     poll(descriptors, Some(&timeout)).is_ok_and(|ready| ready > 0)
 }
 
-/// Asks again and again, every few milliseconds, until there is an answer. `what` says what was waited for.
+/// Asks again and again, every few milliseconds, until there is an answer. `what` says what was
+/// waited for.
 pub(super) fn wait_for<T>(
     what: &str,
     at_most: Duration,

@@ -96,8 +96,8 @@ impl Campaign {
     }
 }
 
-/// Takes seeds until there are none left or a rule is broken. Seeds are taken in order, so the lowest one that breaks a
-/// rule is always among those that were run.
+/// Takes seeds until there are none left or a rule is broken. Seeds are taken in order, so the
+/// lowest one that breaks a rule is always among those that were run.
 fn run_some(options: &Options, next: &AtomicU64, total: &Mutex<Campaign>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must never happen. Knows the truth of the simulated world and reads the store's JSON by itself; it shares no
-//! code and no type with what it judges.
+//! What must never happen. Knows the truth of the simulated world and reads the store's JSON by
+//! itself; it shares no code and no type with what it judges.
 
 mod budget;
 mod plans;
@@ -13,6 +13,9 @@ use serde_json::Value;
 use budget::Budget;
 use plans::{PlanSeen, read_plan};
 use results::exit_code;
+
+/// Virtual microseconds within which the leader knows what is in the store.
+const HEEDED_WITHIN: u64 = 5_000_000;
 
 /// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub(crate) struct Limits {
     pub(crate) min_nodes: u64,
     pub(crate) max_nodes: u64,
     pub(crate) max_restarts: u64,
-    /// Exits are understood only after they were reported, maybe after the verdict: it may then blame a victim.
+    /// Exits are understood only after they were reported, maybe after the verdict: it may then
+    /// blame a victim.
     pub(crate) late_evidence: bool,
 }
 
@@ -49,13 +53,19 @@ pub(crate) struct Checker {
     alive: BTreeMap<u64, (String, u64, u64)>,
     /// Workers of each generation that ended well.
     ended_well: BTreeMap<u64, BTreeSet<u64>>,
-    /// Generations in which something was done that may end them; the ranks that were hit, if it was ranks.
+    /// Generations in which something was done that may end them; the ranks that were hit, if it
+    /// was ranks.
     causes: BTreeMap<u64, BTreeSet<Option<u64>>>,
     /// Keepers that are no more: node and incarnation.
     dead_keepers: BTreeSet<(String, u64)>,
     restarts_asked: BTreeSet<u64>,
     end_asked: bool,
-    unkillable_seen: bool,
+    /// Keepers with workers that SIGKILL did not end.
+    stuck_keepers: BTreeSet<(String, u64)>,
+    /// When each node's wish that the job end came into the store.
+    stops_recorded: BTreeMap<String, u64>,
+    /// Until when the leader may be behind, because of the store.
+    lagging_until: u64,
     finished: BTreeMap<String, i64>,
 }
 
@@ -76,7 +86,9 @@ impl Checker {
             dead_keepers: BTreeSet::new(),
             restarts_asked: BTreeSet::new(),
             end_asked: false,
-            unkillable_seen: false,
+            stuck_keepers: BTreeSet::new(),
+            stops_recorded: BTreeMap::new(),
+            lagging_until: 0,
             finished: BTreeMap::new(),
         }
     }
@@ -145,6 +157,8 @@ impl Checker {
 
     pub(crate) fn keeper_died(&mut self, node: &str, incarnation: u64) {
         self.dead_keepers.insert((node.to_owned(), incarnation));
+        // What only this node knew may be forgotten.
+        self.stops_recorded.remove(node);
     }
 
     pub(crate) fn restart_asked(&mut self, generation: u64) {
@@ -158,8 +172,14 @@ impl Checker {
         self.end_asked = true;
     }
 
-    pub(crate) fn unkillable(&mut self) {
-        self.unkillable_seen = true;
+    /// The keeper has given up on a worker that survived SIGKILL.
+    pub(crate) fn stuck(&mut self, node: &str, incarnation: u64) {
+        self.stuck_keepers.insert((node.to_owned(), incarnation));
+    }
+
+    /// Nobody hears from the store for so long.
+    pub(crate) fn store_silent(&mut self, micros: u64) {
+        self.lagging_until = self.lagging_until.max(self.now + micros + HEEDED_WITHIN);
     }
 
     pub(crate) fn agent_died(&mut self) {
@@ -192,6 +212,10 @@ impl Checker {
             ("result", Some(result)) => self.result_stored(revision, result),
             ("plan" | "ledger/job" | "result" | "spec", None) => {
                 self.violation("record lost", format!("{key} was deleted"))
+            }
+            (_, Some(record)) if name.starts_with("members/") => {
+                self.member_stored(&record);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -262,6 +286,15 @@ impl Checker {
                 }
             }
             before if plan.generation == generation + 1 => {
+                let stuck = plan
+                    .keepers()
+                    .find(|keeper| self.stuck_keepers.contains(keeper));
+                if let Some((node, _)) = stuck {
+                    let message =
+                        format!("{node} got ranks again though a worker on it cannot be killed");
+                    return self.violation("bad node", message);
+                }
+                self.stops_are_heeded(&format!("generation {} was begun", plan.generation))?;
                 if let Some(before) = before {
                     self.must_have_cause(generation, &before, "was succeeded by another")?;
                     let asked = self.restarts_asked.contains(&generation);
@@ -280,6 +313,26 @@ impl Checker {
         }
         self.plan = Some(plan);
         Ok(())
+    }
+
+    fn member_stored(&mut self, record: &Value) {
+        let node = record["node"].as_str().unwrap_or_default();
+        if record["request"]["kind"]["stop"].is_object() {
+            let recorded = self.stops_recorded.entry(node.to_owned());
+            recorded.or_insert(self.now);
+        }
+    }
+
+    /// What is in the store has been seen by the leader, soon.
+    fn stops_are_heeded(&self, what: &str) -> Checked {
+        let old = |at: u64| at + HEEDED_WITHIN < self.now && self.lagging_until < self.now;
+        match self.stops_recorded.iter().find(|(_, at)| old(**at)) {
+            None => Ok(()),
+            Some((node, _)) => {
+                let message = format!("{node} had asked for the end, but {what}");
+                self.violation("stop forgotten", message)
+            }
+        }
     }
 
     fn must_have_cause(&self, generation: u64, plan: &PlanSeen, what: &str) -> Checked {

@@ -25,7 +25,8 @@ pub(crate) struct Node {
     pub(crate) life: u64,
     /// The member has left: the job is over for this node.
     pub(crate) left: bool,
-    /// Until when the two directions between keeper and agent are taken; messages do not overtake one another.
+    /// Until when the two directions between keeper and agent are taken; messages do not overtake
+    /// one another.
     pub(crate) link_busy: [u64; 2],
 }
 

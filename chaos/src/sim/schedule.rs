@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens in one simulated job, as data: it can be kept in a file and repeated after the generator has changed.
+//! What happens in one simulated job, as data: it can be kept in a file and repeated after the
+//! generator has changed.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,8 @@ pub(crate) struct Pace {
     pub(crate) restart_grace_ms: u64,
     pub(crate) stop_grace_ms: u64,
     pub(crate) lease_ms: u64,
-    /// Percent of store calls whose answer is lost, though they may have been carried out, even later.
+    /// Percent of store calls whose answer is lost, though they may have been carried out, even
+    /// later.
     pub(crate) lost_percent: u64,
     /// Whether the other ranks notice that one is gone and fail too; otherwise they wait for ever.
     pub(crate) survivors_fail: bool,
@@ -69,7 +71,8 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
 }
 
-/// What can happen. A worker is named by its local rank; a fault that finds nothing to hit does nothing.
+/// What can happen. A worker is named by its local rank; a fault that finds nothing to hit does
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FaultKind {
@@ -125,8 +128,8 @@ pub(crate) enum FaultKind {
 }
 
 impl Schedule {
-    /// Draws a schedule. First come the classes of faults that may occur at all, then the faults: a run with
-    /// everything at once hides what a run with two kinds of faults shows.
+    /// Draws a schedule. First come the classes of faults that may occur at all, then the faults: a
+    /// run with everything at once hides what a run with two kinds of faults shows.
     pub(crate) fn draw(seed: u64, nodes: Option<u32>) -> Self {
         let mut random = Random::new(seed);
         let shape = draw_shape(&mut random, nodes);

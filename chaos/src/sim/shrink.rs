@@ -6,7 +6,8 @@ use super::plant::Plant;
 use super::schedule::Schedule;
 use super::world::World;
 
-/// Takes faults away, one after the other, and calms the world down, as long as the same rule is broken.
+/// Takes faults away, one after the other, and calms the world down, as long as the same rule is
+/// broken.
 pub(super) fn shrink(schedule: Schedule, violation: &Violation, plant: Option<Plant>) -> Schedule {
     let breaks = |candidate: &Schedule| {
         let (ending, _) = World::new(candidate.clone(), plant, false).run();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated job: nodes, a store, messages that take their time. One queue of events, one source of chance.
+//! A simulated job: nodes, a store, messages that take their time. One queue of events, one source
+//! of chance.
 
 mod agents;
 mod faults;
@@ -22,7 +23,8 @@ use training::Training;
 
 /// Virtual microseconds in a millisecond.
 pub(super) const MS: u64 = 1_000;
-/// How long after the last fault the job may take to end. Longer than every time-out of the leader together.
+/// How long after the last fault the job may take to end. Longer than every time-out of the leader
+/// together.
 const QUIET_BOUND: u64 = 3_600_000 * MS;
 /// More events than any honest schedule needs.
 const MOST_EVENTS: u64 = 400_000;

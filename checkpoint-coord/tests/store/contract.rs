@@ -241,11 +241,10 @@ macro_rules! contract_tests {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    let Some((store, home)) = $open.await else {
+                    let Some((store, _home)) = $open.await else {
                         return;
                     };
                     super::$case(store).await;
-                    drop(home);
                 }
             )*
         }

@@ -63,7 +63,10 @@ pub(crate) fn newer_etcd() -> Option<Etcd> {
 fn present(what: &str, found: Option<PathBuf>) -> Option<Etcd> {
     if found.is_none() {
         let is_ci = std::env::var_os("CI").is_some();
-        assert!(!is_ci, "missing: {what}; scripts/setup.sh --test installs it");
+        assert!(
+            !is_ci,
+            "missing: {what}; scripts/setup.sh --test installs it"
+        );
         eprintln!("SKIPPED: no {what}; scripts/setup.sh --test installs it");
     }
     found.map(Etcd)
@@ -193,7 +196,10 @@ impl Drop for Server {
         if std::thread::panicking() {
             let log = self.log();
             let tail: Vec<_> = log.lines().rev().take(15).collect();
-            eprintln!("the last lines of etcd's log, newest first:\n{}", tail.join("\n"));
+            eprintln!(
+                "the last lines of etcd's log, newest first:\n{}",
+                tail.join("\n")
+            );
         }
     }
 }

@@ -17,7 +17,8 @@ use crate::random::Random;
 
 /// Steps that a generation makes before the next fault.
 const SETTLED_STEPS: usize = 5;
-/// The fault comes at a random moment of this long; no launcher that is measured here polls more seldom by default.
+/// The fault comes at a random moment of this long; no launcher that is measured here polls more
+/// seldom by default.
 const PHASE_MS: u64 = 1_000;
 /// A launcher that takes longer is not measured but broken.
 const RECOVER_WITHIN: Duration = Duration::from_mins(2);
@@ -42,7 +43,8 @@ struct Comeback {
 }
 
 impl Episode {
-    /// Waits until the generation has settled, brings one of its workers down, and watches the job come back.
+    /// Waits until the generation has settled, brings one of its workers down, and watches the job
+    /// come back.
     pub(super) fn observe(
         job: &mut Job,
         options: &Options,

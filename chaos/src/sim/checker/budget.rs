@@ -10,8 +10,8 @@ pub(super) struct Budget {
     /// Highest step that each generation made.
     steps: BTreeMap<u64, u64>,
     best: Option<u64>,
-    /// An agent has died: steps that it had seen and not yet written down are forgotten, so the job may take a step that
-    /// is made again for a new one.
+    /// An agent has died: steps that it had seen and not yet written down are forgotten, so the job
+    /// may take a step that is made again for a new one.
     forgetful: bool,
     used: u64,
     /// From the ledger.
@@ -41,8 +41,9 @@ impl Budget {
         self.forgetful = true;
     }
 
-    /// The generation was succeeded by another one. What counts as progress here is all that the job can have taken for
-    /// it, so the job may count more restarts than are counted here, never fewer.
+    /// The generation was succeeded by another one. What counts as progress here is all that the
+    /// job can have taken for it, so the job may count more restarts than are counted here, never
+    /// fewer.
     pub(super) fn restart(&mut self, generation: u64, asked: bool) -> Result<(), String> {
         let made = self.steps.get(&generation).copied();
         if made > self.best || (made.is_some() && self.forgetful) {

@@ -33,6 +33,9 @@ impl Checker {
     }
 
     fn result_is_true(&self, value: &Value, generation: u64) -> Checked {
+        if value["outcome"] != "stopped" {
+            self.stops_are_heeded(&format!("the job went on until {value}"))?;
+        }
         let rule = value["rule"].as_str().unwrap_or_default();
         match value["outcome"].as_str().unwrap_or_default() {
             "succeeded" => self.everybody_ended_well(generation),
@@ -40,7 +43,7 @@ impl Checker {
             "stopped" => self.violation("result", "nobody asked the job to stop".to_owned()),
             "failed" => match (rule, &self.plan) {
                 ("not_enough_nodes", _) => Ok(()),
-                ("node_at_fault", _) if self.unkillable_seen => Ok(()),
+                ("node_at_fault", _) if !self.stuck_keepers.is_empty() => Ok(()),
                 ("node_at_fault", _) => self.violation(
                     "result",
                     "a node was blamed, but every worker could be killed".to_owned(),
@@ -66,7 +69,8 @@ impl Checker {
         self.violation("result", message)
     }
 
-    /// The rank that is blamed was hit, unless a node took the evidence with it or it came too late.
+    /// The rank that is blamed was hit, unless a node took the evidence with it or it came too
+    /// late.
     fn blames_the_right_rank(&self, value: &Value, generation: u64, plan: &PlanSeen) -> Checked {
         let root = &value["root_cause"];
         let evidence_lost = self.limits.late_evidence

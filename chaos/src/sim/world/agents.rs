@@ -193,7 +193,8 @@ impl World {
         let settings = LeaderSettings {
             gather_window: Duration::from_secs(3),
             gather_timeout: Duration::from_mins(15),
-            // Without fences nothing but time says that a silent node is dead, so it must outlast every silence.
+            // Without fences nothing but time says that a silent node is dead, so it must outlast
+            // every silence.
             lost_after: Duration::from_mins(10),
         };
         agent.leader = Some(Leader::new(settings, epoch, view));

@@ -53,6 +53,7 @@ impl World {
             }
             FaultKind::StoreDown { for_ms } => {
                 self.count(fault.kind.name());
+                self.checker.store_silent(for_ms * MS);
                 self.store_down_until = self.store_down_until.max(self.now + for_ms * MS);
             }
             FaultKind::WatchBroken { gap_ms } => self.watch_broken(index, gap_ms, fault.kind),
@@ -201,6 +202,7 @@ impl World {
             broken.push(Who::Leader);
         }
         self.count(kind.name());
+        self.checker.store_silent(gap_ms * MS);
         for who in broken {
             let address = Address {
                 node: index,

@@ -128,7 +128,6 @@ impl World {
             if worker.unkillable {
                 // It runs no instruction of its own any more.
                 self.checker.ended(worker.serial, false);
-                self.checker.unkillable();
                 self.after(GIVE_UP_MS * MS, Event::GivesUp(index, generation));
             } else {
                 let exit = WorkerExit::Signal(SIGKILL);
@@ -266,6 +265,10 @@ impl World {
         match &mut keeper.stop {
             Some(stop) if !stop.reported => stop.reported = true,
             _ => return,
+        }
+        if !left.is_empty() {
+            let node = &self.nodes[index];
+            self.checker.stuck(&node.name.0, node.incarnation);
         }
         self.say_stopped(index, generation, left);
     }

@@ -120,8 +120,8 @@ impl World {
         }
     }
 
-    /// The transaction by which a node stands for election: it takes a free seat, or one that an earlier life of the
-    /// same keeper's agent held.
+    /// The transaction by which a node stands for election: it takes a free seat, or one that an
+    /// earlier life of the same keeper's agent held.
     pub(super) fn candidature(&self, index: usize) -> Transaction {
         let node = &self.nodes[index];
         let key = self.keys.leader();
