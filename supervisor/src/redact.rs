@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 9] = [
     "credential",
     "private-key",
 ];
-/// Beginnings of values that are secrets whatever their name: tokens of Hugging Face, GitHub, OpenAI, AWS and Slack.
+/// Beginnings of values that are secrets whatever their name: tokens of Hugging Face, GitHub, AWS, Slack and others.
 const SECRET_VALUES: [&str; 7] = [
     "hf_",
     "ghp_",

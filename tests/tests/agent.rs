@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent dies, hangs or cannot live: the workers go on, and nothing is lost, done twice or forgotten.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use steadfast_tests::{DEADLINE, Job, Launch, Random, is_alive, numbered_lines, pause, send};
@@ -85,6 +85,36 @@ fn killed_while_training_it_loses_no_line_and_no_worker() {
         "no worker was started again"
     );
     assert_eq!(job.journal_of("agent.replaced").len(), 3);
+}
+
+#[test]
+fn killed_under_heavy_output_it_loses_no_byte_and_repeats_none() {
+    const LINES: u64 = 60_000;
+    let mut random = Random::new(11);
+    for round in 0..3 {
+        let lines = format!("lines:{LINES}:0");
+        let options = ["--nproc-per-node", "2", "--console=false"];
+        let mut job = Launch::run(&options)
+            .worker(&["wait-file:go", &lines, "wait-file:finish"])
+            .start();
+        job.started(0, 2);
+        let mut agent = successor(&job, 0);
+        job.touch("go");
+        for _ in 0..3 {
+            pause(random.duration_below(Duration::from_millis(200)));
+            assert!(send(agent, Signal::SIGKILL));
+            agent = successor(&job, agent);
+        }
+        job.touch("finish");
+        job.wait().ended_with(0);
+        for rank in 0..2 {
+            let same = job.log(0, rank, "stdout") == numbered_lines(LINES, rank);
+            assert!(
+                same,
+                "round {round}: the log of rank {rank} is not what it wrote"
+            );
+        }
+    }
 }
 
 #[test]
@@ -274,6 +304,24 @@ fn one_that_cannot_live_stops_no_training_and_the_user_is_told() {
     );
 }
 
+/// Kills every agent as soon as it is there, until the job is over. `after` is called once five of them have died, when
+/// no agent has the time any more to see to anything.
+#[track_caller]
+fn no_agent_can_live(job: &Job, mut after: impl FnMut(&Job)) {
+    let deadline = Instant::now() + DEADLINE;
+    let mut killed = 0;
+    while is_alive(job.pid()) {
+        assert!(Instant::now() < deadline, "{}", job.describe());
+        if kill_agent(job).is_some() {
+            killed += 1;
+            if killed == 5 {
+                after(job);
+            }
+        }
+        pause(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn without_any_agent_the_keeper_ends_the_job_with_the_workers_code() {
     let steps = ["wait-file:finish", "@rank=1@exit:9"];
@@ -281,23 +329,39 @@ fn without_any_agent_the_keeper_ends_the_job_with_the_workers_code() {
         .worker(&steps)
         .start();
     job.started(0, 2);
-    let mut finished = false;
-    let deadline = std::time::Instant::now() + DEADLINE;
-    let mut killed = 0;
-    while is_alive(job.pid()) {
-        assert!(std::time::Instant::now() < deadline, "{}", job.describe());
-        killed += i32::from(kill_agent(&job).is_some());
-        // Only when no agent has the time any more to see to it.
-        if killed >= 5 && !finished {
-            job.touch("finish");
-            finished = true;
-        }
-        pause(Duration::from_millis(1));
-    }
+    no_agent_can_live(&job, |job| job.touch("finish"));
     job.wait().ended_with(9).said("without an agent");
     assert_eq!(
         job.records_of("start").len(),
         2,
         "no worker was started again"
     );
+}
+
+#[test]
+fn without_any_agent_a_failure_that_one_had_heard_of_is_not_forgotten() {
+    let steps = [
+        "@rank=0@ignore-term",
+        "@rank=1@wait-file:fail",
+        "@rank=1@exit:9",
+        "hang",
+    ];
+    let options = [
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "0",
+        "--restart-grace",
+        "1s",
+        "--stop-grace",
+        "1s",
+    ];
+    let mut job = Launch::run(&options).worker(&steps).start();
+    job.started(0, 2);
+    job.touch("fail");
+    job.eventually("an agent that has heard of it", |job| {
+        job.journal_of("generation.stopping").pop()
+    });
+    no_agent_can_live(&job, |_| ());
+    job.wait().ended_with(9).said("without an agent");
 }

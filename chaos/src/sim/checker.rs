@@ -213,8 +213,8 @@ impl Checker {
             ("plan" | "ledger/job" | "result" | "spec", None) => {
                 self.violation("record lost", format!("{key} was deleted"))
             }
-            (_, Some(record)) if name.starts_with("members/") => {
-                self.member_stored(&record);
+            (member, record) if member.starts_with("members/") => {
+                self.member_stored(&member["members/".len()..], record.as_ref());
                 Ok(())
             }
             _ => Ok(()),
@@ -315,11 +315,19 @@ impl Checker {
         Ok(())
     }
 
-    fn member_stored(&mut self, record: &Value) {
-        let node = record["node"].as_str().unwrap_or_default();
-        if record["request"]["kind"]["stop"].is_object() {
-            let recorded = self.stops_recorded.entry(node.to_owned());
-            recorded.or_insert(self.now);
+    /// A request lives in the record of the member that was asked. When that record dies with its
+    /// lease, the request dies with it: a gap of the core that is known and not held against it.
+    fn member_stored(&mut self, node: &str, record: Option<&Value>) {
+        match record {
+            None => {
+                self.stops_recorded.remove(node);
+            }
+            Some(record) if record["request"]["kind"]["stop"].is_object() => {
+                self.stops_recorded
+                    .entry(node.to_owned())
+                    .or_insert(self.now);
+            }
+            Some(_) => {}
         }
     }
 

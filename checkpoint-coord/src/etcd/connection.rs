@@ -55,7 +55,7 @@ impl Connection {
             .map_err(OpenError::Refused)?
             .connect()
             .await
-            .map_err(|error| OpenError::Unusable(chain(&error, "")))?;
+            .map_err(|error| OpenError::Unusable(with_hint(&settings, chain(&error, ""))))?;
         // Without a leader an answer is of no use; etcd then says so at once, and ends watches.
         let options = ConnectOptions::new().with_require_leader(true);
         let client = Client::from_channel(Channel::Tonic(channel), Some(options))
@@ -78,7 +78,8 @@ impl Connection {
         };
         connection.cluster_id = greeting.await.map_err(|failure| match failure {
             Failure::Refused(reason) | Failure::LoginNeeded(reason) => OpenError::Refused(reason),
-            Failure::NotDone(reason) | Failure::Unknown(reason) => OpenError::Unusable(reason),
+            Failure::NotDone(reason) => OpenError::Unusable(reason),
+            Failure::Unknown(reason) => OpenError::Unusable(with_hint(&settings, reason)),
             Failure::LeaseNotFound | Failure::Compacted => {
                 OpenError::Unusable("an answer that makes no sense".to_owned())
             }
@@ -153,6 +154,26 @@ fn refused_login(failure: Failure, credentials: &EtcdCredentials) -> Failure {
         )),
         other => other,
     }
+}
+
+/// What is often behind a connection that comes to nothing.
+fn with_hint(settings: &EtcdSettings, reason: String) -> String {
+    let hint = if settings.tls.is_some() {
+        if reason.contains("InvalidContentType") {
+            "it seems to speak without TLS, as in etcd://"
+        } else if reason.contains("invalid peer certificate") {
+            "the CA file or the server name do not fit its certificate"
+        } else if reason.to_lowercase().contains("certificate") {
+            "it wants another client certificate than it was shown"
+        } else {
+            return reason;
+        }
+    } else if reason.contains("broken pipe") || reason.contains("reset by peer") {
+        "if it wants TLS, write etcds://"
+    } else {
+        return reason;
+    };
+    format!("{reason} ({hint})")
 }
 
 fn transport(settings: &EtcdSettings, url: &str) -> Result<Endpoint, String> {

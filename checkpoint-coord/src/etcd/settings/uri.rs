@@ -22,6 +22,13 @@ pub(super) fn parse(uri: &str) -> Result<EtcdSettings, String> {
             ));
         }
     };
+    if rest.contains('@') {
+        return Err(
+            "user and password do not belong into the address, where everybody can see them: \
+             name the user by itself, and put the password into a file"
+                .to_owned(),
+        );
+    }
     let (hosts, path) = match rest.find('/') {
         Some(slash) => rest.split_at(slash),
         None => (rest, ""),
@@ -59,13 +66,6 @@ pub(super) fn without_password(uri: &str) -> String {
 fn endpoint(text: &str) -> Result<EtcdEndpoint, String> {
     if text.is_empty() {
         return Err("a host is missing".to_owned());
-    }
-    if text.contains('@') {
-        return Err(
-            "user and password do not belong into the address, where everybody can see them: \
-             name the user by itself, and put the password into a file"
-                .to_owned(),
-        );
     }
     let (host, port) = split_port(text)?;
     if host.is_empty() {

@@ -36,12 +36,11 @@ impl Keeper {
             };
             return self.agent.tell(&notice, &[]);
         }
-        match &mut self.ladder {
-            Some(ladder) => ladder.hasten(request, now),
-            None => {
-                self.ladder = Some(Ladder::new(request, now));
-                self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
-            }
+        self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
+        if let Some(ladder) = &mut self.ladder {
+            ladder.hasten(request, now);
+        } else {
+            self.ladder = Some(Ladder::new(request, now));
         }
         self.climb(now);
     }
