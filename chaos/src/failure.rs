@@ -65,6 +65,9 @@ pub(crate) enum Failure {
         /// For how long.
         seconds: u64,
     },
+    /// Somebody wants this program to end.
+    #[error("interrupted by {0}; what was started has been ended")]
+    Interrupted(&'static str),
     /// Something is not as the harness takes it to be.
     #[error("failed to measure: {0}")]
     Unexpected(String),

@@ -46,11 +46,7 @@ impl EtcdStore {
     /// [`StoreError::Unavailable`] when none answers within the time for a request, with each one's reason;
     /// [`StoreError::Refused`] when one does but does not let us in, or when the settings cannot work.
     pub async fn connect(settings: EtcdSettings) -> Result<Self, StoreError> {
-        if settings.endpoints.is_empty() {
-            return Err(StoreError::Refused(
-                "the settings name no endpoint of etcd".to_owned(),
-            ));
-        }
+        settings.check().map_err(StoreError::Refused)?;
         let deadline = Instant::now() + settings.request_timeout;
         let endpoints = Arc::new(Endpoints::new(settings));
         match endpoints.connection(deadline).await {

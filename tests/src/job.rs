@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A running job.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::PipeReader;
@@ -12,6 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use self::files::json_lines;
 use crate::binaries::steadfast;
 use crate::capture::Capture;
 use crate::launch::command;
@@ -72,6 +75,20 @@ impl Job {
             .map(|process| process.pid)
     }
 
+    /// Kills the agent that there is, if there is one. Returns its process id.
+    pub fn kill_agent(&self) -> Option<i32> {
+        self.agent().filter(|&agent| send(agent, Signal::SIGKILL))
+    }
+
+    /// Waits for an agent other than `old` that answers. Returns its process id.
+    #[track_caller]
+    pub fn other_agent(&self, old: i32) -> i32 {
+        self.eventually("another agent that answers", |job| {
+            let agent = i32::try_from(job.status()?["agent_pid"].as_i64()?).ok()?;
+            (agent != old).then_some(agent)
+        })
+    }
+
     /// All living processes of the job.
     pub fn processes(&self) -> Vec<Found> {
         with_mark(&self.parts.mark)
@@ -95,80 +112,6 @@ impl Job {
     /// Makes an empty file for which a worker waits (`wait-file:NAME`).
     pub fn touch(&self, name: &str) {
         std::fs::write(self.work().join(name), "").unwrap();
-    }
-
-    /// The directory of this run's logs.
-    #[track_caller]
-    pub fn run_dir(&self) -> PathBuf {
-        let logs = self.directory().join("logs");
-        let found = entries(&logs);
-        assert_eq!(
-            found.len(),
-            1,
-            "one directory in {} was expected: {found:?}; {}",
-            logs.display(),
-            self.describe()
-        );
-        logs.join(&found[0])
-    }
-
-    /// Content of a worker's log file; empty when there is none.
-    pub fn log(&self, attempt: u32, local_rank: u32, stream: &str) -> String {
-        let path = self
-            .run_dir()
-            .join(format!("attempt_{attempt}/{local_rank}/{stream}.log"));
-        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
-    }
-
-    /// The lines of the journal.
-    pub fn journal(&self) -> Vec<Value> {
-        json_lines(&self.run_dir().join("journal.jsonl"))
-    }
-
-    /// The journal's lines of this kind.
-    pub fn journal_of(&self, kind: &str) -> Vec<Value> {
-        self.journal()
-            .into_iter()
-            .filter(|line| line["kind"] == kind)
-            .collect()
-    }
-
-    /// What the workers wrote down about themselves.
-    pub fn records(&self) -> Vec<Value> {
-        json_lines(&self.directory().join("records.jsonl"))
-    }
-
-    /// The workers' records of this event.
-    pub fn records_of(&self, event: &str) -> Vec<Value> {
-        self.records()
-            .into_iter()
-            .filter(|record| record["event"] == event)
-            .collect()
-    }
-
-    /// Waits until this many workers have got as far as to run the steps of this attempt. Returns their start records.
-    #[track_caller]
-    pub fn started(&self, attempt: u64, workers: usize) -> Vec<Value> {
-        self.eventually(&format!("{workers} workers in attempt {attempt}"), |job| {
-            let mut records = job.records_of("start");
-            records.retain(|record| record["restart_count"] == attempt);
-            (records.len() >= workers).then_some(records)
-        })
-    }
-
-    /// Process id of the worker with this local rank, once it runs its steps.
-    #[track_caller]
-    pub fn worker(&self, attempt: u64, local_rank: u64) -> i32 {
-        self.eventually(
-            &format!("local rank {local_rank} in attempt {attempt}"),
-            |job| {
-                let records = job.records_of("start");
-                let mine = |record: &&Value| {
-                    record["restart_count"] == attempt && record["local_rank"] == local_rank
-                };
-                i32::try_from(records.iter().find(mine)?["pid"].as_i64()?).ok()
-            },
-        )
     }
 
     /// Standard error so far.
@@ -314,16 +257,27 @@ impl Job {
         )
     }
 
-    /// The cgroups that a keeper of this job may have made.
+    /// The cgroups that keepers of this job have made, those of jobs inside the job before their own.
     fn cgroups(&self) -> Vec<PathBuf> {
+        let logs = self.directory().join("logs");
+        let journals = entries(&logs)
+            .into_iter()
+            .map(|run| logs.join(run).join("journal.jsonl"));
+        let announced = journals
+            .flat_map(|journal| json_lines(&journal))
+            .filter_map(|line| {
+                (line["kind"] == "job.started").then(|| Some(line["cgroup"].as_str()?.into()))?
+            });
+        // A keeper that was killed early has announced nothing.
         let starts = self.records_of("start");
-        let mut tokens: Vec<&str> = starts
+        let seen = starts
             .iter()
-            .filter_map(|record| record["environment"]["STEADFAST_KEEPER"].as_str())
-            .collect();
-        tokens.sort_unstable();
-        tokens.dedup();
-        tokens.into_iter().filter_map(cgroup_of).collect()
+            .filter_map(|record| cgroup_of(record["environment"]["STEADFAST_KEEPER"].as_str()?));
+        let mut paths: Vec<PathBuf> = announced.chain(seen).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths.reverse();
+        paths
     }
 }
 
@@ -348,16 +302,6 @@ impl Drop for Job {
             drop(std::fs::remove_dir(cgroup));
         }
     }
-}
-
-/// The whole lines of a file of JSON lines; none when there is no such file.
-pub fn json_lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parse = |line: &str| {
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in `{line}`"))
-    };
-    whole.lines().map(parse).collect()
 }
 
 fn without_environment(record: &Value) -> String {

@@ -156,6 +156,17 @@ impl Launch {
         })
     }
 
+    /// Starts the job, and waits until this many workers have come to the step `record:ready` and the agent answers.
+    #[track_caller]
+    pub fn start_ready(self, workers: usize) -> Job {
+        let job = self.start();
+        job.eventually("all workers", |job| {
+            (job.records_of("ready").len() == workers).then_some(())
+        });
+        job.eventually("the agent", Job::status);
+        job
+    }
+
     fn full_environment(&self, mark: &str) -> BTreeMap<String, OsString> {
         let inherited = INHERITED
             .iter()

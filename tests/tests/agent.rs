@@ -1,26 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent dies, hangs or cannot live: the workers go on, and nothing is lost, done twice or forgotten.
+//! The agent dies or hangs: the workers go on, and nothing is lost, done twice or forgotten.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{DEADLINE, Job, Launch, Random, is_alive, numbered_lines, pause, send};
-
-/// Kills the agent that there is, if there is one.
-fn kill_agent(job: &Job) -> Option<i32> {
-    job.agent().filter(|&agent| send(agent, Signal::SIGKILL))
-}
-
-/// Waits for an agent other than `old` that answers. Returns its process id.
-#[track_caller]
-fn successor(job: &Job, old: i32) -> i32 {
-    job.eventually("another agent that answers", |job| {
-        let agent = job.status()?["agent_pid"]
-            .as_i64()
-            .and_then(|pid| i32::try_from(pid).ok())?;
-        (agent != old).then_some(agent)
-    })
-}
+use steadfast_tests::{Job, Launch, Random, is_alive, numbered_lines, pause, send};
 
 /// Attempt 0 fails when `fail` is there, attempt 1 ends when `finish` is there. No steps: they would refill the budget.
 const FAIL_ONCE: [&str; 4] = [
@@ -58,14 +42,14 @@ fn killed_while_training_it_loses_no_line_and_no_worker() {
         .worker(&[&lines, "wait-file:finish"])
         .start();
     job.started(0, 2);
-    let mut agent = successor(&job, 0);
+    let mut agent = job.other_agent(0);
     for part in 1..=3 {
         let wanted = format!("line {} of rank 0\n", part * LINES / 5);
         job.eventually(&wanted, |job| {
             job.log(0, 0, "stdout").contains(&wanted).then_some(())
         });
         assert!(send(agent, Signal::SIGKILL));
-        agent = successor(&job, agent);
+        agent = job.other_agent(agent);
     }
     let status = job.status().unwrap();
     assert_eq!(status["agent_incarnation"], 4, "{status}");
@@ -98,12 +82,12 @@ fn killed_under_heavy_output_it_loses_no_byte_and_repeats_none() {
             .worker(&["wait-file:go", &lines, "wait-file:finish"])
             .start();
         job.started(0, 2);
-        let mut agent = successor(&job, 0);
+        let mut agent = job.other_agent(0);
         job.touch("go");
         for _ in 0..3 {
             pause(random.duration_below(Duration::from_millis(200)));
             assert!(send(agent, Signal::SIGKILL));
-            agent = successor(&job, agent);
+            agent = job.other_agent(agent);
         }
         job.touch("finish");
         job.wait().ended_with(0);
@@ -131,7 +115,7 @@ fn killed_at_any_moment_of_a_restart_it_restarts_once_and_charges_once() {
         let delay = random.duration_below(Duration::from_millis(100));
         job.touch("fail");
         pause(delay);
-        kill_agent(&job);
+        job.kill_agent();
         job.started(1, 2);
         let status = job.eventually("a status of generation 2", |job| {
             job.status().filter(|status| status["generation"] == 2)
@@ -158,7 +142,7 @@ fn killed_again_and_again_during_a_restart_it_still_restarts_once() {
         // No more than are answered at once: a crash loop is another test.
         for _ in 0..3 {
             pause(random.duration_below(Duration::from_millis(60)));
-            kill_agent(&job);
+            job.kill_agent();
         }
         job.started(1, 2);
         job.touch("finish");
@@ -176,7 +160,7 @@ fn killed_at_any_moment_of_the_start_it_starts_every_worker_once() {
             .start();
         job.eventually("the first agent", Job::agent);
         pause(random.duration_below(Duration::from_millis(80)));
-        kill_agent(&job);
+        job.kill_agent();
         job.started(0, 2);
         job.touch("finish");
         job.wait().ended_with(0);
@@ -197,7 +181,7 @@ fn killed_at_any_moment_of_the_end_it_gives_the_right_code() {
         job.started(0, 2);
         job.touch("finish");
         pause(random.duration_below(Duration::from_millis(80)));
-        kill_agent(&job);
+        job.kill_agent();
         job.wait().ended_with(code);
         assert_eq!(job.records_of("start").len(), 2, "{}", job.describe());
     }
@@ -216,7 +200,7 @@ fn killed_while_the_job_is_being_stopped_it_ends_the_job_as_it_would_have() {
         });
         job.signal(Signal::SIGTERM);
         pause(random.duration_below(Duration::from_millis(200)));
-        kill_agent(&job);
+        job.kill_agent();
         job.wait().ended_with(143);
         assert_eq!(job.records_of("start").len(), 2, "{}", job.describe());
     }
@@ -228,7 +212,7 @@ fn an_exit_that_happens_while_it_is_stopped_is_not_lost() {
         .worker(&FAIL_ONCE)
         .start();
     let worker = job.worker(0, 1);
-    let agent = successor(&job, 0);
+    let agent = job.other_agent(0);
     assert!(send(agent, Signal::SIGSTOP));
     job.touch("fail");
     job.eventually("the end of rank 1", |_| (!is_alive(worker)).then_some(()));
@@ -257,9 +241,9 @@ fn one_that_hangs_is_replaced_and_the_workers_go_on() {
     ];
     let mut job = Launch::run(&options).worker(&["wait-file:finish"]).start();
     job.started(0, 2);
-    let agent = successor(&job, 0);
+    let agent = job.other_agent(0);
     assert!(send(agent, Signal::SIGSTOP));
-    successor(&job, agent);
+    job.other_agent(agent);
     assert!(job.stderr().contains("silent"), "{}", job.stderr());
     job.touch("finish");
     job.wait().ended_with(0);
@@ -268,100 +252,4 @@ fn one_that_hangs_is_replaced_and_the_workers_go_on() {
         2,
         "no worker was started again"
     );
-}
-
-#[test]
-fn one_that_cannot_live_stops_no_training_and_the_user_is_told() {
-    let steps = [
-        "@rank=0@lines:300:5000",
-        "wait-file:finish",
-        "@rank=1@exit:9",
-        "hang",
-    ];
-    let mut job = Launch::run(&["--nproc-per-node", "2", "--max-restarts", "0"])
-        .worker(&steps)
-        .start();
-    job.started(0, 2);
-    let mut killed = 0;
-    while killed < 7 {
-        job.eventually("another agent", Job::agent);
-        killed += i32::from(kill_agent(&job).is_some());
-    }
-    job.eventually("a word to the user", |job| {
-        job.stderr().contains("The training goes on").then_some(())
-    });
-    assert_eq!(
-        job.records_of("start").len(),
-        2,
-        "no worker was started again"
-    );
-    job.touch("finish");
-    job.wait().ended_with(9);
-    assert_eq!(
-        job.log(0, 0, "stdout"),
-        numbered_lines(300, 0),
-        "every line once, in order"
-    );
-}
-
-/// Kills every agent as soon as it is there, until the job is over. `after` is called once five of them have died, when
-/// no agent has the time any more to see to anything.
-#[track_caller]
-fn no_agent_can_live(job: &Job, mut after: impl FnMut(&Job)) {
-    let deadline = Instant::now() + DEADLINE;
-    let mut killed = 0;
-    while is_alive(job.pid()) {
-        assert!(Instant::now() < deadline, "{}", job.describe());
-        if kill_agent(job).is_some() {
-            killed += 1;
-            if killed == 5 {
-                after(job);
-            }
-        }
-        pause(Duration::from_millis(1));
-    }
-}
-
-#[test]
-fn without_any_agent_the_keeper_ends_the_job_with_the_workers_code() {
-    let steps = ["wait-file:finish", "@rank=1@exit:9"];
-    let mut job = Launch::run(&["--nproc-per-node", "2"])
-        .worker(&steps)
-        .start();
-    job.started(0, 2);
-    no_agent_can_live(&job, |job| job.touch("finish"));
-    job.wait().ended_with(9).said("without an agent");
-    assert_eq!(
-        job.records_of("start").len(),
-        2,
-        "no worker was started again"
-    );
-}
-
-#[test]
-fn without_any_agent_a_failure_that_one_had_heard_of_is_not_forgotten() {
-    let steps = [
-        "@rank=0@ignore-term",
-        "@rank=1@wait-file:fail",
-        "@rank=1@exit:9",
-        "hang",
-    ];
-    let options = [
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "0",
-        "--restart-grace",
-        "1s",
-        "--stop-grace",
-        "1s",
-    ];
-    let mut job = Launch::run(&options).worker(&steps).start();
-    job.started(0, 2);
-    job.touch("fail");
-    job.eventually("an agent that has heard of it", |job| {
-        job.journal_of("generation.stopping").pop()
-    });
-    no_agent_can_live(&job, |_| ());
-    job.wait().ended_with(9).said("without an agent");
 }

@@ -137,6 +137,32 @@ fn restart_starts_a_generation_and_is_not_charged() {
 }
 
 #[test]
+fn restart_asked_for_again_and_again_at_once_does_no_harm() {
+    let job = waiting("job", None);
+    for _ in 0..8 {
+        job.ask("restart", &[]).ended_with(0);
+    }
+    let generation = job.eventually("a generation that runs", |job| {
+        let status = job.status()?;
+        (status["state"] == "running" && status["generation"] != 1)
+            .then(|| status["generation"].clone())
+    });
+    let attempt = generation.as_u64().unwrap() - 1;
+    job.started(attempt, 2);
+    assert!(job.records_of("overlap").is_empty());
+    finish(job);
+}
+
+#[test]
+fn stop_asked_for_during_a_restart_ends_the_job() {
+    let mut job = waiting("job", None);
+    job.ask("restart", &[]).ended_with(0);
+    job.ask("stop", &[]).ended_with(0);
+    job.wait().ended_with(143);
+    assert!(job.records_of("overlap").is_empty());
+}
+
+#[test]
 fn several_jobs_are_told_apart_by_name() {
     let alpha = waiting("alpha", None);
     let beta = waiting("beta", Some(&alpha));

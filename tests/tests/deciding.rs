@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use steadfast_tests::{Job, Launch, Requirement, python};
+use steadfast_tests::{Job, Launch, Requirement, fake_worker, python};
 
 /// The attempts that were made.
 fn attempts(job: &Job) -> usize {
@@ -153,6 +153,32 @@ fn a_program_that_the_kernel_refuses_ends_the_job_and_is_named() {
     outcome.said("could not execute the program");
     assert!(
         attempts(&job) <= 3,
+        "it cannot get better: {}",
+        job.describe()
+    );
+}
+
+#[test]
+fn a_program_that_is_gone_at_a_restart_ends_the_job_and_is_named() {
+    let launch = Launch::run(&["--nproc-per-node", "2", "--max-restarts", "20"]);
+    let program = launch.directory().join("work/program");
+    std::fs::copy(fake_worker(), &program).unwrap();
+    let command = [
+        "--",
+        program.to_str().unwrap(),
+        "@rank=0@wait-file:fail",
+        "@rank=0@exit:3",
+        "hang",
+    ];
+    let mut job = launch.command(&command).start();
+    job.started(0, 2);
+    std::fs::remove_file(&program).unwrap();
+    job.touch("fail");
+    let outcome = job.wait();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    outcome.said("could not execute the program");
+    assert!(
+        attempts(&job) <= 4,
         "it cannot get better: {}",
         job.describe()
     );

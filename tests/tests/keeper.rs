@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Random, Requirement, children, is_alive, pause, send};
+use steadfast_tests::{
+    Job, Launch, Random, Requirement, children, fake_worker, is_alive, pause, send, steadfast,
+};
 
 /// Workers with relatives of every kind.
 const FAMILY: [&str; 6] = [
@@ -55,21 +57,70 @@ fn killed_it_takes_every_process_of_the_job_along_with_a_cgroup() {
 }
 
 #[test]
-fn killed_during_a_restart_it_leaves_nothing_either() {
-    let steps = [
-        "@rank=1,restart=0@wait-file:fail",
-        "@rank=1,restart=0@exit:3",
-        "@restart=0@hang",
-        "session-child",
-        "daemon",
-        "hang",
-    ];
-    let mut job = Launch::run(&["--nproc-per-node", "2"])
-        .worker(&steps)
-        .start();
-    job.started(0, 2);
-    job.touch("fail");
-    pause(Random::new(10).duration_below(Duration::from_millis(100)));
+fn killed_at_any_moment_of_a_restart_it_leaves_nothing() {
+    let mut random = Random::new(10);
+    for _ in 0..8 {
+        let steps = [
+            "@rank=1,restart=0@wait-file:fail",
+            "@rank=1,restart=0@exit:3",
+            "@restart=0@hang",
+            "session-child",
+            "daemon",
+            "hang",
+        ];
+        let mut job = Launch::run(&["--nproc-per-node", "2"])
+            .worker(&steps)
+            .start();
+        job.started(0, 2);
+        job.touch("fail");
+        pause(random.duration_below(Duration::from_millis(100)));
+        job.signal(Signal::SIGKILL);
+        job.wait_leaving_traces();
+        job.eventually("the end of everything", |job| {
+            job.left_behind().is_empty().then_some(())
+        });
+    }
+}
+
+#[test]
+fn killed_at_any_moment_of_the_start_it_leaves_no_process_and_blocks_no_later_job() {
+    let mut random = Random::new(12);
+    for _ in 0..8 {
+        let mut job = Launch::run(&["--nproc-per-node", "2"])
+            .worker(&["session-child", "daemon", "hang"])
+            .start();
+        pause(random.duration_below(Duration::from_millis(60)));
+        job.signal(Signal::SIGKILL);
+        job.wait_leaving_traces();
+        job.eventually("the end of all processes", |job| {
+            job.processes().is_empty().then_some(())
+        });
+        let mut again = Launch::run(&[]).beside(&job).worker(&["exit:0"]).start();
+        again.wait().ended_with(0);
+    }
+}
+
+#[test]
+fn killed_it_takes_a_job_inside_the_job_along() {
+    let launch = Launch::run(&["--nproc-per-node", "2"]).named("outer");
+    // A name of its own for each inner job.
+    let script = format!(
+        "exec {} run --job inner-$RANK --nproc-per-node 2 -- {} session-child hang",
+        steadfast().display(),
+        fake_worker().display()
+    );
+    let mut job = launch.command(&["--", "/bin/sh", "-c", &script]).start();
+    job.eventually("the innermost processes", |job| {
+        (job.records_of("relative").len() == 4).then_some(())
+    });
+    job.eventually("the agents", |job| {
+        (job.processes()
+            .iter()
+            .filter(|process| process.is_agent())
+            .count()
+            == 3)
+            .then_some(())
+    });
     job.signal(Signal::SIGKILL);
     job.wait_leaving_traces();
     job.eventually("the end of everything", |job| {
@@ -141,7 +192,7 @@ fn as_process_1_it_passes_signals_on() {
     if !Requirement::Root.met() {
         return;
     }
-    let worker = steadfast_tests::fake_worker().to_str().unwrap();
+    let worker = fake_worker().to_str().unwrap();
     let command = [
         "--",
         worker,

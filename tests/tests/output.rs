@@ -182,6 +182,23 @@ fn a_last_line_without_an_end_is_not_lost() {
 }
 
 #[test]
+fn a_worker_that_closes_its_output_goes_on() {
+    let script =
+        "echo last; exec >&- 2>&-; touch closed; while [ ! -e go ]; do sleep 0.02; done; exit 5";
+    let mut job = Launch::run(&["--max-restarts", "0"])
+        .command(&["--", "/bin/sh", "-c", script])
+        .start();
+    job.eventually("the closed output", |job| {
+        job.work().join("closed").exists().then_some(())
+    });
+    let status = job.eventually("a status", Job::status);
+    assert_eq!(status["workers"][0]["state"], "running", "{status}");
+    job.touch("go");
+    job.wait().ended_with(5);
+    assert_eq!(job.log(0, 0, "stdout"), "last\n");
+}
+
+#[test]
 fn the_last_words_of_a_killed_worker_are_not_lost() {
     let lines = ["lines:5000:0", "raise:9"];
     let mut job = Launch::run(&["--max-restarts", "0", "--console=false"])

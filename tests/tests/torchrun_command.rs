@@ -155,7 +155,11 @@ fn a_wrong_command_line_starts_nothing() {
             "a-script-that-is-not-there.py",
         ),
         (&["-m", "--no-python"], &["x"], "--no-python"),
-        (&["--no-python", "--nproc-per-node", "many"], &["/bin/true"], "many"),
+        (
+            &["--no-python", "--nproc-per-node", "many"],
+            &["/bin/true"],
+            "many",
+        ),
         (&[], &[], ""),
     ] {
         let mut job = Launch::torchrun(options).command(command).start();

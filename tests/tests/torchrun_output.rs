@@ -146,7 +146,11 @@ fn error_files_are_read_and_the_first_one_is_passed_on() {
         let text = std::fs::read_to_string(&passed_on).unwrap();
         let copy: Value = serde_json::from_str(&text).unwrap();
         // The older form has no place for the code inside the message.
-        let holder = if form == "torch" { &copy["message"] } else { &copy };
+        let holder = if form == "torch" {
+            &copy["message"]
+        } else {
+            &copy
+        };
         assert_eq!(holder["errorCode"], 7, "{form}: {text}");
         assert!(
             text.contains("ValueError about a bad batch"),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::job::{Job, Launcher, LauncherKind, Work};
 use super::launch::{python, steadfast_or_default};
 use super::processes::{self, Usage};
-use super::waiting::{now_ns, pause, wait_for};
+use super::waiting::{heed_interrupts, now_ns, pause, wait_for};
 use crate::failure::Failure;
 
 /// Most percent of one processor.
@@ -56,6 +56,7 @@ struct Report {
 
 /// Measures and reports. Says whether the limits were kept, or true if they are not to be checked.
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failure> {
+    heed_interrupts()?;
     let launcher = Launcher {
         kind: LauncherKind::Steadfast,
         path: steadfast_or_default(options.steadfast.clone())?,
@@ -75,10 +76,10 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     let agent = wait_for("the agent to be there", Duration::from_mins(1), || {
         Ok(processes::children_with(keeper, "__agent").first().copied())
     })?;
-    pause(SETTLE);
+    pause(SETTLE)?;
     let before = (processes::usage(keeper)?, processes::usage(agent)?);
     let began = now_ns();
-    pause(Duration::from_secs(options.seconds));
+    pause(Duration::from_secs(options.seconds))?;
     let seconds = Duration::from_nanos(now_ns() - began).as_secs_f64();
     job.program.must_run()?;
     let keeper = cost(before.0, processes::usage(keeper)?, seconds);

@@ -6,9 +6,11 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Signal, kill_process};
 use serde::Deserialize;
 
-use super::launch::{Out, Program, temporary_directory, words, write};
+use super::launch::{Out, Program, pid_of, temporary_directory, words, write};
+use super::processes;
 use crate::failure::Failure;
 
 /// The workers' program.
@@ -65,7 +67,6 @@ pub(super) struct Record {
 /// A running job.
 #[derive(Debug)]
 pub(super) struct Job {
-    // Dropped before the directory that it works in.
     pub(super) program: Program,
     directory: tempfile::TempDir,
     records: Vec<Record>,
@@ -123,7 +124,20 @@ impl Job {
     }
 }
 
+impl Drop for Job {
+    /// Workers can be in sessions of their own, where no signal to the launcher's group finds them.
+    fn drop(&mut self) {
+        self.program.end();
+        for pid in processes::mentioning(self.directory.path()) {
+            if let Some(pid) = pid_of(pid) {
+                let _already_gone = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
 impl Launcher {
+    /// Underscores in the flags of the others: versions of every age know those.
     fn command(&self, workers: u32, directory: &Path) -> Vec<OsString> {
         let workers = workers.to_string();
         let worker = directory.join(WORKER_FILE);
@@ -146,9 +160,9 @@ impl Launcher {
             LauncherKind::Torchrun => words([
                 &self.path,
                 &"--standalone",
-                &"--nproc-per-node",
+                &"--nproc_per_node",
                 &workers,
-                &"--max-restarts",
+                &"--max_restarts",
                 &MAX_RESTARTS,
                 &worker,
             ]),
@@ -156,13 +170,13 @@ impl Launcher {
                 &self.path,
                 &"--nnodes",
                 &"1",
-                &"--nproc-per-node",
+                &"--nproc_per_node",
                 &workers,
-                &"--max-restarts",
+                &"--max_restarts",
                 &MAX_RESTARTS,
-                &"--rdzv-backend",
+                &"--rdzv_backend",
                 &"c10d",
-                &"--rdzv-endpoint",
+                &"--rdzv_endpoint",
                 &"127.0.0.1:0",
                 &worker,
             ]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::waiting::{now_ns, poll_for, wait_for};
+use super::waiting::{not_interrupted, now_ns, poll_for, wait_for, with_open_signals};
 use crate::failure::Failure;
 
 /// How long a launcher may take to end its job after SIGTERM.
@@ -72,8 +72,9 @@ impl Program {
             .stdout(stdout)
             .stderr(create(&errors)?)
             .process_group(0);
+        not_interrupted()?;
         let started_ns = now_ns();
-        let child = command.spawn().map_err(|reason| Failure::Start {
+        let child = with_open_signals(|| command.spawn()).map_err(|reason| Failure::Start {
             name: name.clone(),
             reason,
         })?;
@@ -132,6 +133,16 @@ impl Program {
         Ok(())
     }
 
+    /// Ends it, and its process group, in good order or not.
+    pub(super) fn end(&mut self) {
+        if self.stop().is_err() && self.ended.is_none() {
+            if let Some(group) = pid_of(self.child.id()) {
+                let _already_gone = kill_process_group(group, Signal::KILL);
+            }
+            self.ended = self.child.wait().ok();
+        }
+    }
+
     fn look(&mut self) -> Result<Option<ExitStatus>, Failure> {
         if self.ended.is_none() {
             self.ended = self
@@ -162,12 +173,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if self.stop().is_err() && self.ended.is_none() {
-            if let Some(group) = pid_of(self.child.id()) {
-                let _already_gone = kill_process_group(group, Signal::KILL);
-            }
-            let _reaped = self.child.wait();
-        }
+        self.end();
     }
 }
 

@@ -12,6 +12,7 @@ use super::launch::{
     Out, Program, python, steadfast_or_default, temporary_directory, words, write,
 };
 use super::statistics::{Summary, milliseconds};
+use super::waiting::heed_interrupts;
 use super::{job, processes};
 use crate::failure::Failure;
 
@@ -43,6 +44,7 @@ struct Report {
 
 /// Measures and reports. Says whether every byte has reached the log file.
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failure> {
+    heed_interrupts()?;
     let launcher = Launcher {
         kind: LauncherKind::Steadfast,
         path: steadfast_or_default(options.steadfast.clone())?,

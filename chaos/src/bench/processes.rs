@@ -37,19 +37,31 @@ pub(super) fn usage(pid: u32) -> Result<Usage, Failure> {
 
 /// The children of a process whose command line contains this word.
 pub(super) fn children_with(parent: u32, word: &str) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
+    let is_child = |pid: &u32| parent_of(&read(*pid, "stat")) == Some(parent);
+    let has_word = |pid: &u32| {
+        read(*pid, "cmdline")
+            .split('\0')
+            .any(|argument| argument == word)
     };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| {
-            // Processes may vanish in between.
-            let read =
-                |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-            parent_of(&read("stat")) == Some(parent)
-                && read("cmdline").split('\0').any(|argument| argument == word)
-        })
+    all().filter(|pid| is_child(pid) && has_word(pid)).collect()
+}
+
+/// All processes whose command line mentions this path.
+pub(super) fn mentioning(path: &Path) -> Vec<u32> {
+    let path = path.to_string_lossy();
+    all()
+        .filter(|pid| read(*pid, "cmdline").contains(path.as_ref()))
         .collect()
+}
+
+fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A file of a process; empty once the process is gone.
+fn read(pid: u32, name: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
 }
 
 /// One minute's load average, as text.

@@ -22,6 +22,7 @@ use super::launch::{
 };
 use super::processes;
 use super::statistics::{Summary, milliseconds};
+use super::waiting::heed_interrupts;
 use crate::failure::Failure;
 use crate::random::Random;
 use episode::Episode;
@@ -90,6 +91,7 @@ pub(super) struct Report {
 
 /// Measures and reports. Says whether steadfast kept to the limit, if there is one.
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failure> {
+    heed_interrupts()?;
     let path = steadfast_or_default(options.steadfast.clone())?;
     let python = python(options.python.as_deref())?;
     let load = processes::load();

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clock, and waiting for something to become true.
+//! The clock, and waiting for something to become true, or for somebody to interrupt it all.
 
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::event::{PollFd, Timespec, poll};
+use nix::sys::signal::{SigSet, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
+use steadfast_process::signals::Signals;
 
 use crate::failure::Failure;
 
@@ -15,12 +20,50 @@ pub(super) fn now_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
+/// Signals that ask this program to end.
+const INTERRUPTING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// The same, to be read. A process has one set of them, whoever waits.
+static INTERRUPTS: OnceLock<Signals> = OnceLock::new();
+
+/// From now on a signal that asks this program to end makes the waiting fail, so that everything
+/// that was started is ended on the way out. To be called before anything is started.
+pub(super) fn heed_interrupts() -> Result<(), Failure> {
+    let signals =
+        Signals::take_over(&INTERRUPTING).map_err(|error| Failure::read("signals", error))?;
+    // A second call would find the signals blocked already; the first descriptor serves.
+    let _second = INTERRUPTS.set(signals);
+    Ok(())
+}
+
+/// Starts something whose signals are not blocked, as they would be if it had our mask. For that
+/// moment an interrupt has its usual effect here too.
+pub(super) fn with_open_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if INTERRUPTS.get().is_none() {
+        return start();
+    }
+    let interrupting: SigSet = INTERRUPTING.into_iter().collect();
+    interrupting.thread_unblock()?;
+    let started = start();
+    interrupting.thread_block()?;
+    started
+}
+
 /// Lets time pass. For spacing measurements, never in place of a condition.
-pub(super) fn pause(duration: Duration) {
+pub(super) fn pause(duration: Duration) -> Result<(), Failure> {
     let until = now_ns() + nanos(duration);
-    while let Some(left) = until.checked_sub(now_ns()).filter(|left| *left > 0) {
-        // A signal may cut it short; the loop goes on then.
-        let _interrupted = poll_for(&mut [], Duration::from_nanos(left));
+    loop {
+        let Some(left) = until.checked_sub(now_ns()).filter(|left| *left > 0) else {
+            return not_interrupted();
+        };
+        let signals = INTERRUPTS
+            .get()
+            .map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN));
+        if poll_for(
+            signals.into_iter().collect::<Vec<_>>().as_mut_slice(),
+            Duration::from_nanos(left),
+        ) {
+            not_interrupted()?;
+        }
     }
 }
 
@@ -51,7 +94,16 @@ pub(super) fn wait_for<T>(
                 seconds: at_most.as_secs(),
             });
         }
-        pause(Duration::from_millis(2));
+        pause(Duration::from_millis(2))?;
+    }
+}
+
+/// An error if somebody wants this program to end.
+pub(super) fn not_interrupted() -> Result<(), Failure> {
+    match INTERRUPTS.get().map(Signals::next) {
+        None | Some(Ok(None)) => Ok(()),
+        Some(Ok(Some(arrived))) => Err(Failure::Interrupted(arrived.signal.as_str())),
+        Some(Err(error)) => Err(Failure::read("signals", error)),
     }
 }
 

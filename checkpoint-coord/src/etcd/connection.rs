@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use etcd_client::{Channel, Client, ConnectOptions};
+use etcd_client::{Channel, Client, ConnectOptions, ResponseHeader};
 use tokio::sync::{Mutex, watch};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -51,7 +51,8 @@ impl Connection {
         endpoint: EtcdEndpoint,
     ) -> Result<Self, OpenError> {
         let url = settings.url(&endpoint);
-        let channel = transport(&settings, &url)
+        let channel = transport(Arc::clone(&settings), url.clone())
+            .await
             .map_err(OpenError::Refused)?
             .connect()
             .await
@@ -74,7 +75,7 @@ impl Connection {
             connection.log_in(0).await?;
             // The one request that every etcd answers by itself and to everybody.
             let members = connection.client().member_list().await?;
-            Ok(members.header().map_or(0, |header| header.cluster_id()))
+            Ok(members.header().map_or(0, ResponseHeader::cluster_id))
         };
         connection.cluster_id = greeting.await.map_err(|failure| match failure {
             Failure::Refused(reason) | Failure::LoginNeeded(reason) => OpenError::Refused(reason),
@@ -107,7 +108,10 @@ impl Connection {
         if *logins != seen {
             return Ok(());
         }
-        let password = credentials.password.read().map_err(Failure::Refused)?;
+        let source = credentials.password.clone();
+        let password = read_aside(move || source.read())
+            .await
+            .map_err(Failure::Refused)?;
         let user = (credentials.user.clone(), password);
         match self.client().update_user(Some(user)).await {
             Ok(()) => {}
@@ -158,38 +162,55 @@ fn refused_login(failure: Failure, credentials: &EtcdCredentials) -> Failure {
 
 /// What is often behind a connection that comes to nothing.
 fn with_hint(settings: &EtcdSettings, reason: String) -> String {
-    let hint = if settings.tls.is_some() {
-        if reason.contains("InvalidContentType") {
-            "it seems to speak without TLS, as in etcd://"
-        } else if reason.contains("invalid peer certificate") {
-            "the CA file or the server name do not fit its certificate"
-        } else if reason.to_lowercase().contains("certificate") {
-            "it wants another client certificate than it was shown"
-        } else {
-            return reason;
+    let says = |parts: &[&str]| parts.iter().any(|part| reason.contains(part));
+    let hung_up = says(&["broken pipe", "reset by peer", "connection closed"]);
+    let hint = match &settings.tls {
+        None if hung_up => "if it wants TLS, write etcds://",
+        None => return reason,
+        Some(_) if says(&["InvalidContentType", "handshake eof"]) => {
+            "if it is not set up for TLS, write etcd://"
         }
-    } else if reason.contains("broken pipe") || reason.contains("reset by peer") {
-        "if it wants TLS, write etcds://"
-    } else {
-        return reason;
+        Some(_) if says(&["invalid peer certificate"]) => {
+            "the CA file or the server name do not fit its certificate"
+        }
+        Some(tls) if hung_up || says(&["alert"]) => {
+            if tls.client.is_some() {
+                "it may not accept the client certificate, or not be set up for TLS, as in etcd://"
+            } else {
+                "it may want a client certificate, or not be set up for TLS, as in etcd://"
+            }
+        }
+        Some(_) => return reason,
     };
     format!("{reason} ({hint})")
 }
 
-fn transport(settings: &EtcdSettings, url: &str) -> Result<Endpoint, String> {
-    let endpoint = Endpoint::from_shared(url.to_owned())
+/// Reads files where a file system that hangs holds up nobody else.
+async fn read_aside<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(read)
+        .await
+        .unwrap_or_else(|error| Err(format!("reading a file broke off: {error}")))
+}
+
+async fn transport(settings: Arc<EtcdSettings>, url: String) -> Result<Endpoint, String> {
+    let endpoint = Endpoint::from_shared(url.clone())
         .map_err(|error| format!("`{url}` is no address: {}", chain(&error, "")))?
         .connect_timeout(settings.request_timeout)
         .http2_keep_alive_interval(settings.keepalive_interval)
         .keep_alive_timeout(settings.keepalive_timeout)
         // etcd counts a question on an idle connection as an attack.
         .keep_alive_while_idle(false);
-    let Some(tls) = &settings.tls else {
+    let Some(tls) = settings.tls.clone() else {
         return Ok(endpoint);
     };
-    endpoint
-        .tls_config(tls_configuration(tls)?)
-        .map_err(|error| format!("failed to prepare TLS for {url}: {}", chain(&error, "")))
+    read_aside(move || {
+        endpoint
+            .tls_config(tls_configuration(&tls)?)
+            .map_err(|error| format!("failed to prepare TLS for {url}: {}", chain(&error, "")))
+    })
+    .await
 }
 
 fn tls_configuration(tls: &EtcdTls) -> Result<ClientTlsConfig, String> {

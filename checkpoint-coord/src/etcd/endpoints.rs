@@ -31,8 +31,8 @@ struct State {
     first: usize,
     /// The cluster that all endpoints must belong to, once one has answered.
     cluster_id: Option<u64>,
-    /// Why there is no connection.
-    trouble: String,
+    /// What went wrong with each endpoint since there was a connection.
+    failures: Vec<Option<String>>,
 }
 
 impl Endpoints {
@@ -40,13 +40,14 @@ impl Endpoints {
         // The nodes of a job begin at different members, so that none has to serve them all.
         let scatter = RandomState::new().build_hasher().finish();
         let count = u64::try_from(settings.endpoints.len()).unwrap_or(1).max(1);
+        let failures = vec![None; settings.endpoints.len()];
         Self {
             settings: Arc::new(settings),
             state: Mutex::new(State {
                 current: None,
                 first: usize::try_from(scatter % count).unwrap_or(0),
                 cluster_id: None,
-                trouble: "no endpoint has answered yet".to_owned(),
+                failures,
             }),
             opening: tokio::sync::Mutex::new(()),
         }
@@ -65,7 +66,7 @@ impl Endpoints {
     pub(super) async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         match timeout_at(deadline, self.connect()).await {
             Ok(result) => result,
-            Err(_) => Err(Failure::NotDone(self.lock().trouble.clone())),
+            Err(_) => Err(Failure::NotDone(self.trouble())),
         }
     }
 
@@ -77,7 +78,7 @@ impl Endpoints {
         if state.current.as_ref().is_some_and(is_current) {
             state.current = None;
             state.first = (connection.index + 1) % self.settings.endpoints.len().max(1);
-            state.trouble = format!("{}: {reason}", connection.url);
+            state.failures[connection.index] = Some(reason.to_owned());
             tracing::debug!(etcd.url = %connection.url, reason, "Gave up a connection to etcd.");
         }
     }
@@ -91,7 +92,9 @@ impl Endpoints {
             }
             if let Some(connection) = self.race().await? {
                 let connection = Arc::new(connection);
-                self.lock().current = Some(Arc::clone(&connection));
+                let mut state = self.lock();
+                state.current = Some(Arc::clone(&connection));
+                state.failures.fill(None);
                 tracing::debug!(etcd.url = %connection.url, "Connected to etcd.");
                 return Ok(connection);
             }
@@ -106,7 +109,6 @@ impl Endpoints {
         let first = self.lock().first;
         let mut waiting = (0..count).map(|offset| (first + offset) % count);
         let mut attempts = JoinSet::new();
-        let mut failures = vec![None; count];
         loop {
             let next = waiting.next();
             if let Some(index) = next {
@@ -115,9 +117,7 @@ impl Endpoints {
                 attempts.spawn(async move {
                     (index, Connection::open(settings, index, endpoint).await)
                 });
-                failures[index] = Some("no answer".to_owned());
             }
-            self.note(&failures);
             let answered = if waiting.len() > 0 {
                 tokio::select! {
                     answered = attempts.join_next() => answered,
@@ -129,14 +129,12 @@ impl Endpoints {
             match answered {
                 Some(Ok((index, Ok(connection)))) => match self.admit(&connection) {
                     Ok(()) => return Ok(Some(connection)),
-                    Err(reason) => failures[index] = Some(reason),
+                    Err(reason) => self.note(index, reason),
                 },
                 Some(Ok((_, Err(OpenError::Refused(reason))))) => {
                     return Err(Failure::Refused(reason));
                 }
-                Some(Ok((index, Err(OpenError::Unusable(reason))))) => {
-                    failures[index] = Some(reason);
-                }
+                Some(Ok((index, Err(OpenError::Unusable(reason))))) => self.note(index, reason),
                 Some(Err(error)) => {
                     return Err(Failure::Refused(format!("connecting broke off: {error}")));
                 }
@@ -162,21 +160,25 @@ impl Endpoints {
         ))
     }
 
-    /// Remembers why there is no connection, in words.
-    fn note(&self, failures: &[Option<String>]) {
+    fn note(&self, index: usize, reason: String) {
+        self.lock().failures[index] = Some(reason);
+    }
+
+    /// Why there is no connection, in words.
+    fn trouble(&self) -> String {
+        let state = self.lock();
+        let failures = state.failures.iter().map(Option::as_deref);
         let texts: Vec<_> = self
             .settings
             .endpoints
             .iter()
             .zip(failures)
-            .filter_map(|(endpoint, failure)| {
-                let failure = failure.as_ref()?;
-                Some(format!("{}: {failure}", self.settings.url(endpoint)))
+            .map(|(endpoint, failure)| {
+                let failure = failure.unwrap_or("no answer");
+                format!("{}: {failure}", self.settings.url(endpoint))
             })
             .collect();
-        if !texts.is_empty() {
-            self.lock().trouble = texts.join("; ");
-        }
+        texts.join("; ")
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -26,13 +26,26 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// For people.
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Self::LeaseNotFound => "the lease has ended".to_owned(),
+            Self::Compacted => "etcd has forgotten that revision".to_owned(),
+            Self::Refused(reason)
+            | Self::LoginNeeded(reason)
+            | Self::NotDone(reason)
+            | Self::Unknown(reason) => reason,
+        }
+    }
+
     /// The error for the caller of the store, where `lease` is what the request was about, if any.
     pub(super) fn into_store_error(self, lease: Option<LeaseId>) -> StoreError {
         match self {
             Self::LeaseNotFound => StoreError::LeaseNotFound(lease.unwrap_or_default()),
-            Self::Compacted => StoreError::Refused("the revision is forgotten".to_owned()),
-            Self::Refused(reason) | Self::LoginNeeded(reason) => StoreError::Refused(reason),
             Self::NotDone(reason) | Self::Unknown(reason) => StoreError::Unavailable(reason),
+            Self::Compacted | Self::Refused(_) | Self::LoginNeeded(_) => {
+                StoreError::Refused(self.into_words())
+            }
         }
     }
 }

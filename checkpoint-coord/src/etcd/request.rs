@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::Client;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -11,6 +12,8 @@ use super::connection::Connection;
 use super::endpoints::Endpoints;
 use super::failure::Failure;
 use crate::retry::RetryPolicy;
+
+const SILENCE: &str = "no answer in time";
 
 /// Whether a request may be sent again when it is not known what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,92 +42,125 @@ where
     F: Fn(Client, Arc<Connection>) -> R + Send + Sync,
     R: Future<Output = Result<T, Failure>> + Send,
 {
-    let deadline = Instant::now() + endpoints.settings().request_timeout;
+    let mut request = Request {
+        endpoints,
+        repeat,
+        what,
+        deadline: Instant::now() + endpoints.settings().request_timeout,
+        logged_in_again: false,
+        is_repetition: false,
+        trouble: String::new(),
+    };
     let mut delays = RetryPolicy::EndpointsWithinRequest.delays();
-    let mut logged_in_again = false;
-    let mut is_repetition = false;
-    loop {
-        let connection = match endpoints.connection(deadline).await {
+    let value = loop {
+        let connection = match request.connection().await {
             Ok(connection) => connection,
-            Err(failure) => {
-                let value = Err(with_request(failure, what, is_repetition));
-                return Answer {
-                    value,
-                    is_repetition,
-                };
-            }
+            Err(failure) => break Err(failure),
         };
         let logins = connection.logins().await;
-        let limit = time_for_one_try(endpoints, repeat, deadline);
+        let began = Instant::now();
+        let limit = request.end_of_try(began);
         let answer = timeout_at(limit, call(connection.client(), Arc::clone(&connection))).await;
         let failure = match answer {
-            Ok(Err(failure)) => failure,
-            Ok(value) => {
-                return Answer {
-                    value,
-                    is_repetition,
-                };
+            Ok(Ok(value)) => break Ok(value),
+            Ok(Err(failure)) => {
+                request.leave_if_broken(&connection, &failure);
+                failure
             }
-            Err(_) => Failure::Unknown("no answer in time".to_owned()),
+            Err(_) => {
+                request.leave_if_silent(&connection, limit.duration_since(began));
+                Failure::Unknown(SILENCE.to_owned())
+            }
         };
-        let again = match &failure {
-            Failure::LoginNeeded(_) if connection.can_log_in() && !logged_in_again => {
-                logged_in_again = true;
-                match timeout_at(deadline, connection.log_in(logins)).await {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(failure)) => Some(failure),
-                    Err(_) => None,
-                }
+        if let Some(failure) = request.take_in(failure, &connection, logins).await {
+            break Err(failure);
+        }
+        // Past the deadline the next round says what went wrong.
+        drop(timeout_at(request.deadline, sleep(delays.next_delay())).await);
+    };
+    Answer {
+        value,
+        is_repetition: request.is_repetition,
+    }
+}
+
+struct Request<'a> {
+    endpoints: &'a Endpoints,
+    repeat: Repeat,
+    what: &'a str,
+    deadline: Instant,
+    logged_in_again: bool,
+    is_repetition: bool,
+    /// What went wrong last.
+    trouble: String,
+}
+
+impl Request<'_> {
+    async fn connection(&mut self) -> Result<Arc<Connection>, Failure> {
+        let reason = match self.endpoints.connection(self.deadline).await {
+            Ok(connection) if Instant::now() < self.deadline => return Ok(connection),
+            Ok(_) => std::mem::take(&mut self.trouble),
+            Err(Failure::NotDone(reason)) => reason,
+            Err(failure) => return Err(failure),
+        };
+        Err(if self.is_repetition {
+            Failure::Unknown(format!("no answer to {} in time ({reason})", self.what))
+        } else {
+            Failure::NotDone(format!("{} could not be sent ({reason})", self.what))
+        })
+    }
+
+    /// Half of what is left while another endpoint could do it just as well; all of it for what is sent only once.
+    fn end_of_try(&self, began: Instant) -> Instant {
+        if self.repeat == Repeat::Never || self.endpoints.settings().endpoints.len() < 2 {
+            return self.deadline;
+        }
+        began + self.deadline.saturating_duration_since(began) / 2
+    }
+
+    fn leave_if_broken(&self, connection: &Arc<Connection>, failure: &Failure) {
+        if let Failure::NotDone(reason) | Failure::Unknown(reason) = failure {
+            self.endpoints.abandon(connection, reason);
+        }
+    }
+
+    /// A connection that had a fair time to answer is no good. One that had hardly any gets its chance with the next
+    /// request; else a slow etcd would be connected to over and over.
+    fn leave_if_silent(&self, connection: &Arc<Connection>, waited: Duration) {
+        if waited >= self.endpoints.settings().request_timeout / 4 {
+            self.endpoints.abandon(connection, SILENCE);
+        }
+    }
+
+    /// Prepares another try; returns the failure if there shall be none.
+    async fn take_in(
+        &mut self,
+        failure: Failure,
+        connection: &Arc<Connection>,
+        logins: u64,
+    ) -> Option<Failure> {
+        match failure {
+            Failure::LoginNeeded(reason) if connection.can_log_in() && !self.logged_in_again => {
+                self.logged_in_again = true;
+                self.trouble = format!("{}: {reason}", connection.url);
+                let login = timeout_at(self.deadline, connection.log_in(logins)).await;
+                login.ok()?.err()
             }
             Failure::NotDone(reason) => {
-                endpoints.abandon(&connection, reason);
+                self.trouble = format!("{}: {reason}", connection.url);
                 None
             }
             Failure::Unknown(reason) => {
-                endpoints.abandon(&connection, reason);
-                is_repetition = true;
-                (repeat == Repeat::Never).then_some(failure)
+                self.trouble = format!("{}: {reason}", connection.url);
+                self.is_repetition = true;
+                (self.repeat == Repeat::Never).then(|| {
+                    Failure::Unknown(format!(
+                        "no answer to {} from {} ({reason}); it may or may not have been carried out",
+                        self.what, connection.url
+                    ))
+                })
             }
-            _ => Some(failure),
-        };
-        if let Some(failure) = again {
-            let value = Err(with_url(failure, &connection.url, what));
-            return Answer {
-                value,
-                is_repetition,
-            };
+            failure => Some(failure),
         }
-        // Past the deadline the next round says what went wrong.
-        drop(timeout_at(deadline, sleep(delays.next_delay())).await);
-    }
-}
-
-/// Half of what is left while another endpoint could do it just as well; all of it for what is sent only once.
-fn time_for_one_try(endpoints: &Endpoints, repeat: Repeat, deadline: Instant) -> Instant {
-    if repeat == Repeat::Never || endpoints.settings().endpoints.len() < 2 {
-        return deadline;
-    }
-    let now = Instant::now();
-    now + deadline.saturating_duration_since(now) / 2
-}
-
-fn with_url(failure: Failure, url: &str, what: &str) -> Failure {
-    match failure {
-        Failure::Unknown(reason) => Failure::Unknown(format!(
-            "no answer to {what} from {url} ({reason}); it may or may not have been carried out"
-        )),
-        other => other,
-    }
-}
-
-fn with_request(failure: Failure, what: &str, is_repetition: bool) -> Failure {
-    match failure {
-        Failure::NotDone(reason) if is_repetition => {
-            Failure::Unknown(format!("no answer to {what} in time ({reason})"))
-        }
-        Failure::NotDone(reason) => {
-            Failure::NotDone(format!("{what} could not be sent ({reason})"))
-        }
-        other => other,
     }
 }

@@ -119,6 +119,22 @@ impl EtcdSettings {
         })
     }
 
+    /// What cannot work, in words.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.endpoints.is_empty() {
+            return Err("the settings of etcd name no endpoint".to_owned());
+        }
+        let times = [
+            ("request timeout", self.request_timeout),
+            ("keepalive interval", self.keepalive_interval),
+            ("keepalive timeout", self.keepalive_timeout),
+        ];
+        match times.iter().find(|(_, time)| time.is_zero()) {
+            Some((what, _)) => Err(format!("the {what} of etcd must be more than 0")),
+            None => Ok(()),
+        }
+    }
+
     /// The address to connect to.
     pub(super) fn url(&self, endpoint: &EtcdEndpoint) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };

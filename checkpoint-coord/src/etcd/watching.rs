@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Client, GetOptions, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Client, GetOptions, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
 use steadfast_core::Revision;
 use tokio::time::sleep;
 
@@ -61,7 +61,7 @@ struct Watching {
 
 /// A stream and the connection that it runs on.
 struct Stream {
-    stream: WatchStream,
+    messages: WatchStream,
     connection: Arc<Connection>,
     /// The member's revision when the watch began.
     revision: Revision,
@@ -109,11 +109,13 @@ impl Watching {
     /// Delivers what comes until the stream ends.
     async fn follow(&mut self, stream: &mut Stream) -> Ended {
         let Stream {
-            stream, connection, ..
+            messages,
+            connection,
+            ..
         } = stream;
         loop {
             let message = tokio::select! {
-                message = stream.message() => message,
+                message = messages.message() => message,
                 () = self.feed.unwatched() => return Ended::Unwatched,
                 () = connection.wait_until_abandoned() => {
                     return Ended::BrokenOff("another request had no answer here".to_owned());
@@ -127,18 +129,8 @@ impl Watching {
                 }
                 Ok(None) => return Ended::BrokenOff("etcd ended the stream".to_owned()),
                 Err(error) => {
-                    return match Failure::from(error) {
-                        Failure::Unknown(reason) | Failure::NotDone(reason) => {
-                            Ended::BrokenOff(reason)
-                        }
-                        // Taking it up again logs in first.
-                        Failure::LoginNeeded(reason) | Failure::Refused(reason) => {
-                            Ended::BrokenOff(reason)
-                        }
-                        Failure::Compacted | Failure::LeaseNotFound => {
-                            Ended::Missed("etcd has forgotten what comes next".to_owned())
-                        }
-                    };
+                    // Where etcd wants a login, taking it up again begins with one.
+                    return Ended::BrokenOff(Failure::from(error).into_words());
                 }
             }
         }
@@ -207,7 +199,7 @@ impl Watching {
                 Err(Failure::NotDone(reason) | Failure::Unknown(reason)) => {
                     tracing::debug!(reason, "Could not watch etcd again yet.");
                 }
-                Err(failure) => return Err(Ended::Missed(format!("{failure:?}"))),
+                Err(failure) => return Err(Ended::Missed(failure.into_words())),
             }
             tokio::select! {
                 () = sleep(delays.next_delay()) => {}
@@ -224,7 +216,7 @@ impl Watching {
         let read = async |mut client: Client| {
             let options = GetOptions::new().with_prefix().with_count_only();
             let response = client.get(self.key.as_str(), Some(options)).await?;
-            Ok::<_, Failure>(response.header().map_or(0, |header| header.revision()))
+            Ok::<_, Failure>(response.header().map_or(0, ResponseHeader::revision))
         };
         let answer = request(
             &self.endpoints,
@@ -248,7 +240,7 @@ async fn open(endpoints: &Endpoints, key: &str, from: Revision) -> Result<Opened
         endpoints,
         Repeat::Harmless,
         "the beginning of a watch",
-        |client, connection| open_on(client, connection, key, from),
+        |client, connection| Box::pin(open_on(client, connection, key, from)),
     )
     .await
     .value
@@ -267,30 +259,30 @@ async fn open_on(
     let mut watching = client
         .watch_client()
         .max_decoding_message_size(MESSAGE_LIMIT);
-    let mut stream = watching.watch(key, Some(options)).await?;
-    let created = next(&mut stream).await?;
+    let mut messages = watching.watch(key, Some(options)).await?;
+    let created = next(&mut messages).await?;
     if created.canceled() {
         return canceled(&created);
     }
-    let revision = Revision(created.header().map_or(0, |header| header.revision()));
+    let revision = Revision(created.header().map_or(0, ResponseHeader::revision));
     if revision >= from && is_forgotten(client, key, from).await? {
         // The stream is about to say so too, and how far back it still goes.
         loop {
-            let response = next(&mut stream).await?;
+            let response = next(&mut messages).await?;
             if response.canceled() {
                 return canceled(&response);
             }
         }
     }
     Ok(Opened::Stream(Box::new(Stream {
-        stream,
+        messages,
         connection,
         revision,
     })))
 }
 
-async fn next(stream: &mut WatchStream) -> Result<WatchResponse, Failure> {
-    let message = stream.message().await?;
+async fn next(messages: &mut WatchStream) -> Result<WatchResponse, Failure> {
+    let message = messages.message().await?;
     message.ok_or_else(|| Failure::NotDone("etcd ended the stream".to_owned()))
 }
 

@@ -4,10 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, Client, CompactionOptions, Permission};
-use steadfast_coord::etcd::{
-    EtcdClientCertificate, EtcdCredentials, EtcdSettings, EtcdStore, EtcdTls, PasswordSource,
-};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, Permission};
+use steadfast_coord::etcd::{EtcdCredentials, EtcdSettings, EtcdStore, EtcdTls, PasswordSource};
 use steadfast_coord::{Store, StoreError};
 use steadfast_core::{Operation, Outcome, Revision, Transaction};
 
@@ -233,8 +231,11 @@ async fn a_full_database_says_what_to_do(etcd: Etcd) {
     let options = CompactionOptions::new().with_physical();
     client.compact(revision.0, Some(options)).await.unwrap();
     client.defragment().await.unwrap();
+    let member = client.status().await.unwrap().header().unwrap().member_id();
+    let mut options = AlarmOptions::new();
+    options.with_member(member);
     client
-        .alarm(AlarmAction::Deactivate, AlarmType::Nospace, None)
+        .alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options))
         .await
         .unwrap();
     write(&store, "fill", "little").await.unwrap();
@@ -318,26 +319,26 @@ async fn tls_takes_the_right_authority_and_no_other(etcd: Etcd) {
     let server = with_tls(&etcd, &own, false).await;
     connects(&secured(&server, trusting(&own))).await;
     let reason = unavailable(EtcdStore::connect(secured(&server, trusting(&foreign))).await);
-    assert!(reason.contains("certificate"), "{reason}");eprintln!("XX {reason}");
+    assert!(reason.contains("certificate"), "{reason}");
     // Nor does the system know this authority.
     let reason = unavailable(EtcdStore::connect(secured(&server, EtcdTls::default())).await);
-    assert!(reason.contains("certificate"), "{reason}");eprintln!("XX {reason}");
+    assert!(reason.contains("certificate"), "{reason}");
     let renamed = EtcdTls {
         server_name: Some("another.example".to_owned()),
         ..trusting(&own)
     };
     let reason = unavailable(EtcdStore::connect(secured(&server, renamed)).await);
-    assert!(reason.contains("certificate"), "{reason}");eprintln!("XX {reason}");
+    assert!(reason.contains("certificate"), "{reason}");
     let in_the_clear = EtcdSettings {
         tls: None,
         ..secured(&server, EtcdTls::default())
     };
     let reason = unavailable(EtcdStore::connect(in_the_clear).await);
-    eprintln!("XX {reason}");assert!(reason.contains("etcds://"), "{reason}");
+    assert!(reason.contains("etcds://"), "{reason}");
     let plain = Server::start(&etcd).await;
     let needless = secured(&plain, trusting(&own));
     let reason = unavailable(EtcdStore::connect(needless).await);
-    eprintln!("XX {reason}");assert!(reason.contains("etcd://"), "{reason}");
+    assert!(reason.contains("etcd://"), "{reason}");
     let nowhere = EtcdTls {
         ca_file: Some(own.path("nowhere.pem")),
         ..EtcdTls::default()
@@ -352,13 +353,17 @@ async fn tls_shows_a_certificate_where_etcd_asks_for_one(etcd: Etcd) {
     };
     let server = with_tls(&etcd, &own, true).await;
     let with_certificate = EtcdTls {
-        client: Some(EtcdClientCertificate {
-            certificate_file: own.path("client.pem"),
-            key_file: own.path("client.key"),
-        }),
+        client: Some(own.client()),
         ..trusting(&own)
     };
     connects(&secured(&server, with_certificate)).await;
     let reason = unavailable(EtcdStore::connect(secured(&server, trusting(&own))).await);
-    assert!(reason.contains("ertificate"), "{reason}");eprintln!("XX {reason}");
+    assert!(reason.contains("may want a client certificate"), "{reason}");
+    let foreign = Certificates::make().unwrap();
+    let not_accepted = EtcdTls {
+        client: Some(foreign.client()),
+        ..trusting(&own)
+    };
+    let reason = unavailable(EtcdStore::connect(secured(&server, not_accepted)).await);
+    assert!(reason.contains("may not accept the client"), "{reason}");
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use steadfast_coord::etcd::EtcdClientCertificate;
 use tempfile::TempDir;
 
 use crate::server::own_address;
@@ -48,6 +49,14 @@ impl Certificates {
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// What a client shows.
+    pub(crate) fn client(&self) -> EtcdClientCertificate {
+        EtcdClientCertificate {
+            certificate_file: self.path("client.pem"),
+            key_file: self.path("client.key"),
+        }
     }
 
     #[expect(

@@ -2,6 +2,7 @@
 //! What every store must do. One macro line makes a store pass through all of it.
 
 use std::collections::BTreeMap;
+use std::future::{Ready, ready};
 use std::time::Duration;
 
 use steadfast_coord::embedded::{EmbeddedStore, MemoryMedium};
@@ -251,9 +252,9 @@ macro_rules! contract_tests {
     };
 }
 
-async fn in_memory() -> Option<(EmbeddedStore, ())> {
+fn in_memory() -> Ready<Option<(EmbeddedStore, ())>> {
     let store = EmbeddedStore::open(MemoryMedium::default()).unwrap();
-    Some((store, ()))
+    ready(Some((store, ())))
 }
 
 /// With a prefix, as on a cluster that others use too.

@@ -17,4 +17,6 @@ mod outage;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod session;
+#[cfg(test)]
 mod watching;

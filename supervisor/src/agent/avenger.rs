@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use steadfast_process::{cgroup, tree};
 
-use crate::keeper::protocol::Welcome;
+use crate::keeper::protocol::{MARK, Welcome};
 
 /// Gives up on processes that do not die for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ pub(super) async fn end_what_is_left(welcome: &Welcome) -> Vec<String> {
             // Without it the processes are found one by one below.
             let _one_by_one_instead = cgroup::kill(path);
         }
-        let left: Vec<_> = tree::with_environment("STEADFAST_KEEPER", &welcome.token)
+        let left: Vec<_> = tree::with_mark(MARK, &welcome.token)
             .into_iter()
             .filter(|process| !process.is_dead())
             .collect();

@@ -9,6 +9,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use steadfast_process::exit::Exit;
 
+/// The variable that every process of a job inherits: the tokens of all keepers above it, separated by commas. A job
+/// may run inside another one.
+pub(crate) const MARK: &str = "STEADFAST_KEEPER";
+
 /// From the agent to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,7 +143,7 @@ pub(crate) struct Welcome {
     pub(crate) keeper_pid: i32,
     /// Private directory of the job on this node.
     pub(crate) runtime_dir: PathBuf,
-    /// Value of `STEADFAST_KEEPER` in every process of the job on this node.
+    /// This keeper's token in [`MARK`], in every process of the job on this node.
     pub(crate) token: String,
     /// The cgroup of the workers, where there is one.
     pub(crate) cgroup: Option<PathBuf>,

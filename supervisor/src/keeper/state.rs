@@ -18,7 +18,7 @@ use steadfast_process::memory_file;
 use super::agent_process::AgentProcess;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
-use super::protocol::{ExitRecord, Notice, Request, Unkillable, Welcome};
+use super::protocol::{ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
 use super::workers::Worker;
@@ -82,7 +82,7 @@ impl Keeper {
         };
         let agent_environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let mut environment = agent_environment.clone();
-        environment.push(("STEADFAST_KEEPER".into(), token.clone().into()));
+        mark(&mut environment, &token);
         Ok(Keeper {
             stop_grace: settings.stop_grace,
             runtime_dir,
@@ -282,6 +282,16 @@ impl Keeper {
             self.dropped_bytes += rescue::make_room(&self.workers);
             self.rescue_at = Some(now + RESCUE_EVERY);
         }
+    }
+}
+
+/// Marks the processes that will have this environment as ours, beside whose they are already.
+fn mark(environment: &mut Vec<(OsString, OsString)>, token: &str) {
+    if let Some((_, outer)) = environment.iter_mut().find(|(name, _)| name == MARK) {
+        outer.push(",");
+        outer.push(token);
+    } else {
+        environment.push((MARK.into(), token.into()));
     }
 }
 

@@ -59,7 +59,7 @@ impl Episode {
             .values()
             .map(|pid| open(*pid))
             .collect::<Result<Vec<_>, _>>()?;
-        pause(Duration::from_micros(random.below(PHASE_MS * 1_000)));
+        pause(Duration::from_micros(random.below(PHASE_MS * 1_000)))?;
         let victim = usize::try_from(random.below(old.len() as u64)).unwrap_or(0);
         let signal = match options.fault {
             Fault::Kill => Signal::KILL,

@@ -18,6 +18,8 @@ use crate::keeper::workers::Worker;
 
 /// Deaths in a row after which a job without any living worker is ended without an agent.
 const HOPELESS: u32 = 8;
+/// `EX_SOFTWARE` of `sysexits.h`: the supervisor itself is broken.
+const NOTHING_WORKED: i32 = 70;
 /// What daemons that a worker left behind get between SIGTERM and SIGKILL when the job is over.
 const LAST_GRACE: Duration = Duration::from_secs(2);
 /// How long an agent that announced the end may take to go.
@@ -145,30 +147,36 @@ impl Keeper {
             return;
         }
         let death = self.agent.last_death.clone().unwrap_or_default();
-        let worst = self
-            .exits
-            .iter()
-            .find(|exit| !exit.exit.is_success() && !exit.while_stopping);
-        let (code, outcome) = match (
-            worst,
-            self.workers.is_empty(),
-            self.interrupts.received().first(),
-        ) {
-            (Some(exit), _, _) => (
-                exit.exit.shell_code(),
-                format!(
-                    "the first worker to fail was local rank {} (pid {})",
-                    exit.local_rank, exit.pid
-                ),
-            ),
-            (None, true, _) => (70, "nothing was started".to_owned()),
-            (None, false, Some(signal)) => (128 + signal, "it was stopped on request".to_owned()),
-            (None, false, None) => (0, "all its workers have finished".to_owned()),
-        };
+        let (code, outcome) = self.outcome_without_agent();
         say(&format!(
             "ending the job without an agent (it {death}, again and again): {outcome}"
         ));
         self.finish(u8::try_from(code).unwrap_or(1), now);
+    }
+
+    /// The exit code and the outcome in words, as far as they can be told without knowing the job.
+    fn outcome_without_agent(&self) -> (i32, String) {
+        let stop_began = self.stop_began_ns.unwrap_or(u64::MAX);
+        let newest = self
+            .workers
+            .iter()
+            .filter(|worker| worker.generation == self.generation);
+        let failed = newest.filter_map(|worker| {
+            let (exit, ended) = (worker.exit?, worker.ended_ns?);
+            (!exit.is_success() && ended <= stop_began).then_some((ended, worker, exit))
+        });
+        if let Some((_, worker, exit)) = failed.min_by_key(|(ended, ..)| *ended) {
+            let rank = worker.rank;
+            return (
+                exit.shell_code(),
+                format!("the first worker to fail was rank {rank}"),
+            );
+        }
+        match self.interrupts.received().first() {
+            Some(signal) => (128 + signal, "it was stopped on request".to_owned()),
+            None if self.generation == 0 => (NOTHING_WORKED, "nothing was started".to_owned()),
+            None => (0, "all its workers have finished".to_owned()),
+        }
     }
 
     pub(super) fn finish(&mut self, exit_code: u8, now: Instant) {

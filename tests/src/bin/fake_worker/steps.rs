@@ -34,7 +34,11 @@ pub(crate) fn perform(words: &[String], identity: &Identity) {
         "error-file" => write_error_file(text(1), text(2)),
         // Signals.
         "ignore-term" => signals::ignore(),
-        "on-term" => signals::exit_on_term(identity, i32::try_from(number(1)).unwrap()),
+        "on-term" => {
+            let after = if words.len() > 2 { number(2) } else { 0 };
+            let code = i32::try_from(number(1)).unwrap();
+            signals::exit_on_term(identity, code, Duration::from_millis(after));
+        }
         "note-signals" => signals::note(identity),
         // Output.
         "out" => noise::out(&format!("{}\n", text(1))),
@@ -47,7 +51,7 @@ pub(crate) fn perform(words: &[String], identity: &Identity) {
         "flood" => noise::flood(number(1)),
         // Memory and children.
         "memory" => hold_memory(number(1)),
-        "child" | "session-child" | "daemon" => family::start(text(0), 1),
+        "child" | "polite-child" | "session-child" | "daemon" => family::start(text(0), 1),
         "storm" => family::start("storm", number(1)),
         "chain" => family::start("chain", number(1)),
         // The other ranks.
