@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a process? Reads evidence (exit statuses, error files, last lines, `/proc`) and says what it
-//! means, as parts of a [`Finding`](steadfast_proto::v1::Finding).
+//! What is wrong with a process, a GPU, a node? Reads evidence (exit statuses, error files, last lines, `/proc`, lines of
+//! the kernel log) and says what it means, as parts of a [`Finding`](steadfast_proto::v1::Finding).
 //!
 //! Owns the knowledge of what failures look like. It has no tasks: each function looks and returns.
 //!

@@ -89,6 +89,8 @@ pub(crate) fn run() -> Result<(), AgentError> {
         what: "leave signals to the keeper",
         source,
     })?;
+    // For `ps` and `top`. Executed through a descriptor, it would show as a number.
+    let _only_a_name = nix::sys::prctl::set_name(c"steadfast-agent");
     let settings = read_settings().map_err(AgentError::Settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -177,3 +177,44 @@ impl PasswordSource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_comes_from_where_it_is_said_to_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        let file = PasswordSource::File(path.clone());
+        assert!(file.read().unwrap_err().contains(path.to_str().unwrap()));
+        for (text, password) in [
+            ("secret", "secret"),
+            ("secret\n", "secret"),
+            ("secret\r\n", "secret"),
+            (" two words \n\n", " two words \n"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(file.read().unwrap(), password);
+        }
+        // Cargo sets this one for whoever runs tests.
+        let variable = PasswordSource::Environment("CARGO_PKG_NAME".to_owned());
+        assert_eq!(variable.read().unwrap(), "steadfast-coord");
+        let absent = PasswordSource::Environment("STEADFAST_NO_SUCH_VARIABLE".to_owned());
+        assert!(absent.read().unwrap_err().contains("STEADFAST_NO_SUCH"));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let settings = EtcdSettings::from_uri("etcd://a").unwrap();
+        assert_eq!(settings.check(), Ok(()));
+        let nowhere = EtcdSettings::new(vec![]).check().unwrap_err();
+        assert!(nowhere.contains("no endpoint"), "{nowhere}");
+        let never = EtcdSettings {
+            request_timeout: Duration::ZERO,
+            ..settings
+        };
+        let never = never.check().unwrap_err();
+        assert!(never.contains("request timeout"), "{never}");
+    }
+}

@@ -92,7 +92,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When the peer is gone, or `descriptors` has more than 63 entries.
+    /// When the peer is gone ([`io::ErrorKind::BrokenPipe`]), or `descriptors` has more than 63 entries.
     pub fn send(&self, body: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<bool> {
         if descriptors.len() >= MOST_DESCRIPTORS {
             return Err(io::Error::other("too many descriptors for one message"));
@@ -116,17 +116,21 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let result = recvmsg(
-            &self.socket,
-            &mut [IoSliceMut::new(&mut packet)],
-            &mut ancillary,
-            flags,
-        );
-        let received = match result {
-            Ok(received) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
-            Err(Errno::CONNRESET) => return Ok(Received::Closed),
-            Err(error) => return Err(error.into()),
+        let received = loop {
+            let result = recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut packet)],
+                &mut ancillary,
+                flags,
+            );
+            match result {
+                Ok(received) => break received,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+                // The peer went without reading everything. The kernel says so once, before it hands out what the peer
+                // had sent until then.
+                Err(Errno::CONNRESET) => {}
+                Err(error) => return Err(error.into()),
+            }
         };
         let mut descriptors: Vec<OwnedFd> = Vec::new();
         for message in ancillary.drain() {
@@ -175,6 +179,8 @@ impl Channel {
         ) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(false),
+            // How the kernel says, once, that the peer went without reading everything; later it is EPIPE.
+            Err(Errno::CONNRESET) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -216,6 +222,31 @@ mod tests {
         assert!(matches!(other.receive().unwrap(), Received::Nothing));
         drop(one);
         assert!(matches!(other.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn the_last_words_of_a_peer_that_went_without_reading_are_heard() {
+        let (one, other) = Channel::pair().unwrap();
+        assert!(one.send(b"never read", &[]).unwrap());
+        assert!(other.send(b"last words", &[]).unwrap());
+        drop(other);
+        assert_eq!(next(&one).body, b"last words");
+        assert!(matches!(one.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_a_broken_pipe_whether_it_had_read_everything_or_not() {
+        for unread in [false, true] {
+            let (one, other) = Channel::pair().unwrap();
+            if unread {
+                assert!(one.send(b"never read", &[]).unwrap());
+            }
+            drop(other);
+            for _ in 0..2 {
+                let error = one.send(b"to nobody", &[]).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "unread: {unread}");
+            }
+        }
     }
 
     #[test]
