@@ -62,12 +62,13 @@ pub(crate) enum KeeperError {
 ///
 /// [`KeeperError`], before anything was started.
 pub(crate) fn run(mut settings: Settings) -> Result<u8, KeeperError> {
+    // First of all: a signal that comes earlier just ends a process that has left no trace yet.
+    let signals =
+        Signals::take_over(&wanted_signals(&settings)).map_err(system("take over the signals"))?;
     log_dir::choose(&mut settings);
     let settings = &settings;
     let runtime_dir = RuntimeDir::create(&settings.runtime_root, &settings.job, &settings.node)?;
     let handed_over = hand_over(settings).map_err(system("write the settings for the agent"))?;
-    let signals =
-        Signals::take_over(&wanted_signals(settings)).map_err(system("take over the signals"))?;
     nix::sys::prctl::set_child_subreaper(true)
         .map_err(|errno| system("become the reaper of orphans")(errno.into()))?;
     let mut keeper =

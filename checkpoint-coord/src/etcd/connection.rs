@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use etcd_client::{Channel, Client, ConnectOptions, ResponseHeader};
 use tokio::sync::{Mutex, watch};
@@ -28,8 +29,10 @@ pub(super) struct Connection {
     pub(super) cluster_id: u64,
     client: Client,
     credentials: Option<EtcdCredentials>,
-    /// How many logins there were; locked while there is one.
-    logins: Mutex<u64>,
+    /// How many logins there were.
+    logins: AtomicU64,
+    /// Held by the one who logs in.
+    logging_in: Mutex<()>,
     abandoned: watch::Sender<bool>,
 }
 
@@ -68,7 +71,8 @@ impl Connection {
             cluster_id: 0,
             client,
             credentials: settings.credentials.clone(),
-            logins: Mutex::new(0),
+            logins: AtomicU64::new(0),
+            logging_in: Mutex::new(()),
             abandoned: watch::Sender::new(false),
         };
         let greeting = async {
@@ -94,8 +98,8 @@ impl Connection {
     }
 
     /// How many logins there were.
-    pub(super) async fn logins(&self) -> u64 {
-        *self.logins.lock().await
+    pub(super) fn logins(&self) -> u64 {
+        self.logins.load(Ordering::Relaxed)
     }
 
     /// Logs in with the password as it is now, if there is a user, and if nobody else has done so since there were `seen`
@@ -104,8 +108,8 @@ impl Connection {
         let Some(credentials) = &self.credentials else {
             return Ok(());
         };
-        let mut logins = self.logins.lock().await;
-        if *logins != seen {
+        let _logging_in = self.logging_in.lock().await;
+        if self.logins() != seen {
             return Ok(());
         }
         let source = credentials.password.clone();
@@ -124,7 +128,7 @@ impl Connection {
             }
             Err(error) => return Err(refused_login(error.into(), credentials)),
         }
-        *logins += 1;
+        self.logins.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -57,7 +57,7 @@ where
             Ok(connection) => connection,
             Err(failure) => break Err(failure),
         };
-        let logins = connection.logins().await;
+        let logins = connection.logins();
         let began = Instant::now();
         let limit = request.end_of_try(began);
         let answer = timeout_at(limit, call(connection.client(), Arc::clone(&connection))).await;
