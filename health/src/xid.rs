@@ -19,7 +19,7 @@ mod terms;
 pub use assessment::{Assessment, assess};
 pub use catalogue::{Entry, entries, find, find_all};
 pub use driver::{Branches, Driver, DriverError};
-pub use grouping::{Grouping, Member, Placed, rank_in_incident};
+pub use grouping::{Grouping, Placed, rank_in_incident};
 pub use judge::Judge;
 pub use policy::{Policy, PolicyError, Rule};
 pub use recovery::RecoveryAction;

@@ -144,7 +144,11 @@ impl Request<'_> {
                 self.logged_in_again = true;
                 self.trouble = format!("{}: {reason}", connection.url);
                 let login = timeout_at(self.deadline, connection.log_in(logins)).await;
-                login.ok()?.err()
+                let failure = login.ok()?.err()?;
+                self.leave_if_broken(connection, &failure);
+                // Nothing was done of the request itself, so another endpoint may have it.
+                let is_final = matches!(failure, Failure::Refused(_) | Failure::LoginNeeded(_));
+                is_final.then_some(failure)
             }
             Failure::NotDone(reason) => {
                 self.trouble = format!("{}: {reason}", connection.url);

@@ -12,6 +12,8 @@ pub struct Event {
     pub header: Header,
     /// What it says.
     pub what: What,
+    /// The identity of the GPU that it is about, where the log has told it.
+    pub uuid: Option<String>,
     /// The driver's or kernel's own words, without what was understood before them.
     pub message: String,
 }
