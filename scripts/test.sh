@@ -81,13 +81,21 @@ nothing_is_left() {
     say "no process and no temporary file is left"
 }
 
+simulation() { target/debug/steadfast-chaos sim --schedules 2000; }
+
+# That the benchmarks work. What they measure on a debug build beside other stages means nothing.
+benchmarks_in_short() {
+    with_temporary target/debug/steadfast-chaos bench recovery --workers 2 --reps 2 --alone
+    with_temporary target/debug/steadfast-chaos bench idle --workers 2 --seconds 1
+    with_temporary target/debug/steadfast-chaos bench output --megabytes 5 --reps 1
+}
+
 benchmarks() {
-    # Without benchmark targets `cargo bench` would build everything for release only to skip every unit test.
-    if compgen -G '*/benches/*.rs' >/dev/null || compgen -G '*/*/benches/*.rs' >/dev/null; then
-        with_temporary cargo bench --workspace --locked --benches
-    else
-        say "no benchmark targets"
-    fi
+    cargo build --release --locked -p steadfast -p steadfast-chaos
+    with_temporary target/release/steadfast-chaos bench recovery --at-most-ms 80
+    with_temporary target/release/steadfast-chaos bench idle --check
+    with_temporary target/release/steadfast-chaos bench output
+    target/release/steadfast-chaos sim --schedules 100000
 }
 
 doc_pages() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
@@ -101,6 +109,8 @@ stage "tests" with_temporary cargo nextest run --workspace --locked --profile ci
 stage "documentation tests" with_temporary cargo test --workspace --doc --locked
 stage "documentation" doc_pages
 stage "example jobs" with_temporary python3 examples/self_check.py
+stage "simulation" simulation
+stage "benchmarks in short" benchmarks_in_short
 if "$all"; then
     stage "setup of cargo-deny" setup_cargo_deny
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources

@@ -13,9 +13,11 @@
 mod early_death;
 mod error_file;
 mod fingerprint;
+pub mod kernel_log;
 mod python_traceback;
 mod steps;
 mod worker_exit;
+pub mod xid;
 
 pub use early_death::{ExitWatch, Vitality};
 pub use error_file::{

@@ -297,6 +297,15 @@ impl Agent {
             }
             let finding = sign.finding(&self.settings);
             self.journal.record(sign.generation, "worker.dying", json!({ "local_rank": sign.local_rank, "pid": sign.pid, "summary": finding.summary }));
+            let failed =
+                finding.signal.is_some() || finding.exit_code.is_some_and(|code| code != 0);
+            if failed && !self.generation.stopped && !self.generation.failure_told {
+                self.generation.failure_told = true;
+                self.say(&format!(
+                    "generation {}: rank {} (pid {}) {}",
+                    sign.generation, sign.rank, sign.pid, finding.summary
+                ));
+            }
             self.tell(MemberEvent::Finding(finding)).await?;
         }
         Ok(())

@@ -17,6 +17,8 @@ pub(super) struct Generation {
     pub(super) workers: BTreeMap<u32, Worker>,
     /// Whether nothing of it runs any more.
     pub(super) stopped: bool,
+    /// Whether the user has been told of its first failure.
+    pub(super) failure_told: bool,
     /// The highest step that was seen in it.
     pub(super) step: Option<u64>,
 }

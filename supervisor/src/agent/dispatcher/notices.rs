@@ -12,7 +12,6 @@ use steadfast_proto::v1::Finding;
 use tokio::time::Instant;
 
 use super::Agent;
-use crate::agent::generation::Worker;
 use crate::agent::link::Arrival;
 use crate::agent::resume::{spawn_failure, worker_exit};
 use crate::agent::{AgentError, exits};
@@ -149,18 +148,12 @@ impl Agent {
     }
 
     /// The first failure of a generation is told at once; why it happened follows when everything is known.
-    pub(super) fn announce_failure(&self, record: &ExitRecord) {
-        let failed = |worker: &Worker| worker.view.exit.is_some_and(|exit| !exit.is_success());
-        let first = self
-            .generation
-            .workers
-            .values()
-            .filter(|worker| failed(worker))
-            .count()
-            == 1;
-        if first && !record.exit.is_success() && !record.while_stopping {
-            self.say(&exits::first_words(record, self.generation.step));
+    fn announce_failure(&mut self, record: &ExitRecord) {
+        if record.exit.is_success() || record.while_stopping || self.generation.failure_told {
+            return;
         }
+        self.generation.failure_told = true;
+        self.say(&exits::first_words(record, self.generation.step));
     }
 
     /// Nothing of the generation runs any more: now its last words are complete.

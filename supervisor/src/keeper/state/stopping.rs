@@ -62,6 +62,8 @@ impl Keeper {
                 .iter()
                 .filter(|worker| worker.lives())
                 .filter_map(numbers)
+                // Reported before: waiting for them again would end no sooner.
+                .filter(|(pid, _)| !except.contains(pid))
                 .collect(),
             sessions: self.workers.iter().filter_map(numbers).collect(),
             cgroup: self.cgroup.as_ref().ok(),
