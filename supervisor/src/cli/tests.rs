@@ -340,9 +340,10 @@ fn control_commands_name_the_job_and_the_directory() {
         runtime_root: "/run/x".into(),
     };
     assert_eq!(control, expected);
-    assert!(
-        matches!(machine.parse(&["__agent", "--x"]), Ok(Invocation::Agent))
-    );
+    assert!(matches!(
+        machine.parse(&["__agent", "--x"]),
+        Ok(Invocation::Agent)
+    ));
 }
 
 #[test]

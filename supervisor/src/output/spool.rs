@@ -238,7 +238,9 @@ impl Spool {
 
     fn gather(&mut self) {
         if matches!(self.state, State::Idle) && self.spooled > 0 {
-            self.state = State::Gathering { until: Instant::now() + GATHER };
+            self.state = State::Gathering {
+                until: Instant::now() + GATHER,
+            };
         }
         if self.spooled >= GATHERED_BYTES {
             self.hurry();
