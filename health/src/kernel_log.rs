@@ -20,8 +20,8 @@ mod tests;
 mod xid_line;
 
 pub use event::{
-    Continuation, Detail, DriverEvent, DriverKind, Event, Known, NvlinkError, NvlinkLayout, SwitchError,
-    SystemEvent, SystemKind, What, XidError,
+    Continuation, Detail, DriverEvent, DriverKind, Event, Known, NvlinkError, NvlinkLayout,
+    SwitchError, SystemEvent, SystemKind, What, XidError,
 };
 pub use header::{Header, LineSource};
 pub use pci::PciAddress;

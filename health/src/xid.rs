@@ -10,6 +10,7 @@ mod driver;
 mod grouping;
 mod judge;
 mod nvlink;
+mod other_events;
 mod policy;
 mod recovery;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod pages;
 mod run;
 mod tree;
+mod xid;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::exit_code::ExitCode;
 use crate::settings::{Mode, Settings};
 use crate::slurm::hostlist::command::{Form, Request};
 use crate::torchrun;
+use crate::xid_command;
 
 /// What the command line asks for, validated.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) enum Invocation {
     Agent,
     /// Expand a host list, or make one.
     HostList(Request),
+    /// Explain errors of GPUs.
+    Xid(xid_command::Request),
     /// Print this to standard output; there is nothing else to do.
     Print(String),
 }
@@ -124,6 +128,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             matches,
         )?)),
         Some(("hostlist", matches)) => Ok(Invocation::HostList(host_list(matches))),
+        Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),
         _ => Err(tree::root()

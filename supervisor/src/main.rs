@@ -20,6 +20,7 @@ mod settings;
 mod slurm;
 mod summary;
 mod torchrun;
+mod xid_command;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Ok(Invocation::HostList(request)) => {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
+        Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.
             drop(std::io::stdout().write_all(text.as_bytes()));

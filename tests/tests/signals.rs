@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Launch, pause, process_state};
+use steadfast_tests::{Found, Launch, pause, process_state};
 
 #[test]
 fn a_second_ctrl_c_kills_at_once() {
@@ -17,6 +17,20 @@ fn a_second_ctrl_c_kills_at_once() {
     });
     // One that follows the first at once is taken for its echo.
     pause(Duration::from_millis(500));
+    job.signal(Signal::SIGINT);
+    job.wait().ended_with(130);
+}
+
+#[test]
+fn ctrl_c_ends_a_shell_that_waits_for_its_command() {
+    // Such a shell goes on if its command does not die of the signal, too.
+    let script = "while true; do sleep 1000; done";
+    let launch = Launch::run(&["--stop-grace", "1h"]);
+    let mut job = launch.command(&["--", "/bin/bash", "-c", script]).start();
+    job.eventually("the command of the shell", |job| {
+        let sleeping = |process: &Found| process.arguments.join(" ").trim() == "sleep 1000";
+        job.processes().iter().any(sleeping).then_some(())
+    });
     job.signal(Signal::SIGINT);
     job.wait().ended_with(130);
 }

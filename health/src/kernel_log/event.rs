@@ -234,13 +234,13 @@ pub enum SystemKind {
     MemoryCorrected,
     /// A memory error that could not be corrected.
     MemoryUncorrected,
-    /// PCIe errors, corrected.
+    /// Errors of PCI Express, corrected.
     PcieCorrected,
-    /// A PCIe error that was not corrected.
+    /// An error of PCI Express that was not corrected.
     PcieUncorrected,
-    /// A PCIe error that took the link down.
+    /// An error of PCI Express that took the link down.
     PcieFatal,
-    /// A disk (NVMe) does not answer.
+    /// A disk does not answer.
     DiskTimeout,
     /// A disk could not read or write.
     DiskError,

@@ -79,7 +79,7 @@ impl Event {
             let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             push("ts_us", Some(json!(micros)));
         }
-        push("injected", header.injected().then(|| json!(true)));
+        push("injected", header.injected().then_some(Value::Bool(true)));
     }
 }
 
@@ -131,7 +131,10 @@ fn details(detail: &Detail) -> Fields {
 fn nvlink(error: &NvlinkError) -> Fields {
     vec![
         ("unit", json!(error.unit)),
-        ("severity", json!(if error.fatal { "Fatal" } else { "Nonfatal" })),
+        (
+            "severity",
+            json!(if error.fatal { "Fatal" } else { "Nonfatal" }),
+        ),
         ("xc", json!(error.controller)),
         ("inj", json!(error.instance)),
         ("link", json!(error.link)),
@@ -155,7 +158,7 @@ fn sxid(fields: &mut Fields, error: &SwitchError) {
     };
     push("severity", error.severity.as_ref().map(|word| json!(word)));
     push("link", error.link.map(|link| json!(link)));
-    push("first", error.first.then(|| json!(true)));
+    push("first", error.first.then_some(Value::Bool(true)));
     let continuation = error.continuation.map(|continuation| match continuation {
         Continuation::Severity(number) => json!(format!("severity{number}")),
         Continuation::Data => json!("data"),
@@ -176,7 +179,12 @@ fn system(fields: &mut Fields, event: &SystemEvent) {
     fields.extend(event.pci.map(|pci| ("pci", json!(pci.to_string()))));
     fields.extend(event.pid.map(|pid| ("pid", json!(pid))));
     fields.extend(event.name.as_ref().map(|name| ("name", json!(name))));
-    fields.extend(event.device.as_ref().map(|device| ("device", json!(device))));
+    fields.extend(
+        event
+            .device
+            .as_ref()
+            .map(|device| ("device", json!(device))),
+    );
 }
 
 impl DriverKind {

@@ -79,7 +79,15 @@ mod tests {
             let address = PciAddress::parse(text).map(|address| address.to_string());
             assert_eq!(address.as_deref(), Some(expected), "{text}");
         }
-        for text in ["", "5e", "0000:5e:", "5e:00.", "xx:00", "0000:5e:00:1", "123:00"] {
+        for text in [
+            "",
+            "5e",
+            "0000:5e:",
+            "5e:00.",
+            "xx:00",
+            "0000:5e:00:1",
+            "123:00",
+        ] {
             assert_eq!(PciAddress::parse(text), None, "{text}");
         }
     }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::event::{Continuation, DriverKind, Event, What};
+use super::event::{DriverKind, Event, What};
 use super::header::{self, Header, LineSource};
 use super::pci::PciAddress;
 use super::{driver_line, switch_line, system_line, xid_line};
@@ -65,10 +65,6 @@ impl KernelLog {
                 if known_or_room(&self.last_error, error.switch) {
                     self.last_error.insert(error.switch, error.code);
                 }
-                // Cut off from its first line, it must speak for itself.
-                if error.continuation == Some(Continuation::Severity(1)) {
-                    error.severity = Some("Fatal".to_owned());
-                }
             }
             What::Driver(driver) => {
                 if let (Some(pci), Some(uuid)) = (driver.pci, &driver.uuid)
@@ -104,7 +100,7 @@ fn read(line: &[u8]) -> Cow<'_, str> {
 }
 
 /// The header, and the message with the escapes of a record undone.
-fn split<'a>(text: &'a str) -> (Header, Cow<'a, str>) {
+fn split(text: &str) -> (Header, Cow<'_, str>) {
     let text = text.trim_end_matches(['\n', '\r', '\0']);
     let text = text.trim_start_matches('\u{feff}');
     let (mut header, body) = match header::record(text) {
@@ -161,15 +157,12 @@ fn unescape(text: &str) -> String {
             .filter(|_| *first == b'\\')
             .and_then(|digits| std::str::from_utf8(digits.get(..2)?).ok())
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
+        if let Some(byte) = escaped {
+            bytes.push(byte);
+            rest = after.get(3..).unwrap_or_default();
+        } else {
+            bytes.push(*first);
+            rest = after;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -126,10 +126,15 @@ fn fraction(scan: &mut Scan<'_>, marks: &[&str]) -> Duration {
 }
 
 fn wall(year: u64, month: u64, day: u64, time: Duration) -> Option<Duration> {
-    let sane = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let sane =
+        (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
     sane.then_some(())?;
     // Years begin in March here, so that the leap day is their last one.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
     let since_1970 = days.checked_sub(719_468)?;
     Duration::from_secs(since_1970 * 86_400).checked_add(time)
@@ -141,9 +146,13 @@ mod tests {
 
     #[test]
     fn all_forms_give_the_same_instant() {
-        let iso = |text| iso_date(&mut Scan::new(text)).map(|(time, comma)| (time.as_nanos(), comma));
+        let iso =
+            |text| iso_date(&mut Scan::new(text)).map(|(time, comma)| (time.as_nanos(), comma));
         let nanos = 1_737_434_504_283_302_000;
-        assert_eq!(iso("2025-01-21T04:41:44,283302+00:00 x"), Some((nanos, true)));
+        assert_eq!(
+            iso("2025-01-21T04:41:44,283302+00:00 x"),
+            Some((nanos, true))
+        );
         assert_eq!(iso("2025-01-21T04:41:44.283302Z x"), Some((nanos, false)));
         let whole = 1_737_434_504_000_000_000;
         assert_eq!(iso("Tue 2025-01-21 04:41:44 UTC x"), Some((whole, false)));
@@ -151,8 +160,17 @@ mod tests {
         assert_eq!(dmesg.map(|time| time.as_nanos()), Some(whole));
         let day = |text| syslog_date(&mut Scan::new(text)).map(|time| time.as_secs());
         assert_eq!(day("Jan  1 00:00:09 x"), Some(2 * 365 * 86_400 + 9));
-        assert_eq!(day("Mar  1 00:00:09.5 x"), Some((2 * 365 + 60) * 86_400 + 9));
-        for text in ["", "Foo 1 00:00:00 ", "Jan 0 00:00:00 ", "Jan 1 24:00:00 ", "Jan 1 0:0"] {
+        assert_eq!(
+            day("Mar  1 00:00:09.5 x"),
+            Some((2 * 365 + 60) * 86_400 + 9)
+        );
+        for text in [
+            "",
+            "Foo 1 00:00:00 ",
+            "Jan 0 00:00:00 ",
+            "Jan 1 24:00:00 ",
+            "Jan 1 0:0",
+        ] {
             assert_eq!(day(text), None, "{text}");
         }
     }

@@ -15,9 +15,11 @@ pub(super) fn parse(text: &str) -> Option<(What, &str)> {
     scan.eat(": SXid").then_some(())?;
     let after = scan.rest();
     let found = error(switch, after);
-    Some(found.map_or((What::Malformed(Kind::Sxid), after), |(error, message)| {
-        (What::Sxid(error), message)
-    }))
+    Some(
+        found.map_or((What::Malformed(Kind::Sxid), after), |(error, message)| {
+            (What::Sxid(error), message)
+        }),
+    )
 }
 
 fn error(switch: u32, text: &str) -> Option<(SwitchError, &str)> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel says of memory, processors, PCIe, disks, file servers and network ports.
+//! What the kernel says of memory, processors, buses, disks, file servers and network ports.
 
 use super::event::{SystemEvent, SystemKind};
 use super::pci::PciAddress;
@@ -46,7 +46,13 @@ fn process(text: &str) -> Option<SystemEvent> {
     let library = crash.contains(" in libnccl") || crash.contains(" in librccl");
     let (name, pid) = program.rsplit_once('[')?;
     library
-        .then(|| Some(of_process(SystemKind::CommunicationCrash, pid.parse().ok()?, name)))
+        .then(|| {
+            Some(of_process(
+                SystemKind::CommunicationCrash,
+                pid.parse().ok()?,
+                name,
+            ))
+        })
         .flatten()
 }
 
@@ -148,8 +154,7 @@ fn disk(text: &str) -> Option<SystemEvent> {
         .or_else(|| text.split_once("critical medium error, dev "))?;
     let expected = ["", "blk_update_request: ", "Buffer ", "print_req_error: "];
     expected
-        .iter()
-        .any(|start| before == *start)
+        .contains(&before)
         .then(|| of_device(SystemKind::DiskError, Scan::new(after).up_to(&[',', ' '])))
 }
 
@@ -193,7 +198,10 @@ fn server(text: &str) -> Option<SystemEvent> {
     }
     let after = text.strip_prefix("Lustre")?;
     if let Some((_, server)) = after.split_once("Connection restored to ") {
-        return Some(of_device(SystemKind::ServerBack, Scan::new(server).up_to(&[' '])));
+        return Some(of_device(
+            SystemKind::ServerBack,
+            Scan::new(server).up_to(&[' ']),
+        ));
     }
     if let Some(server) = between(after, "Connection to ", " ")
         && after.contains(" was lost")
@@ -224,7 +232,8 @@ fn port(text: &str) -> Option<SystemEvent> {
     };
     let (before, _) = text.split_once(": ")?;
     let name = before.rsplit(' ').next().filter(|name| {
-        matches!(kind, SystemKind::LinkDown | SystemKind::LinkUp) && PciAddress::parse(name).is_none()
+        matches!(kind, SystemKind::LinkDown | SystemKind::LinkUp)
+            && PciAddress::parse(name).is_none()
     });
     Some(SystemEvent {
         device: name.map(str::to_owned),

@@ -43,7 +43,10 @@ fn error(text: &str) -> Option<(XidError, &str)> {
 }
 
 /// Outer: whether it can be read at all. Inner: whether it is there.
-#[expect(clippy::option_option, reason = "unreadable and absent are different, and only used here")]
+#[expect(
+    clippy::option_option,
+    reason = "unreadable and absent are different, and only used here"
+)]
 fn instance(scan: &mut Scan<'_>, mark: &str) -> Option<Option<u32>> {
     if !scan.eat(mark) {
         return Some(None);

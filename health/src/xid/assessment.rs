@@ -4,10 +4,9 @@
 use super::catalogue::{self, Entry};
 use super::driver::Driver;
 use super::nvlink::{self, Condition};
+use super::other_events;
 use super::terms::{Action, Cause, Kind, Severity};
-use crate::kernel_log::{
-    Detail, DriverKind, Event, NvlinkError, SwitchError, SystemKind, What, XidError,
-};
+use crate::kernel_log::{Continuation, Detail, Event, NvlinkError, SwitchError, What, XidError};
 
 /// What an event means, by itself. Whether it is only the consequence of another is for
 /// [`Grouping`](super::Grouping) to say, and what a user wants instead for [`Judge`](super::Judge).
@@ -36,13 +35,18 @@ pub fn assess(event: &Event, driver: Option<Driver>) -> Assessment {
             Action::Report,
             "Looks like a GPU error, but cannot be read as one",
         ),
-        What::Driver(event) => of_driver(event.kind),
-        What::System(event) => of_system(event.kind),
+        What::Driver(event) => other_events::of_driver(event.kind),
+        What::System(event) => other_events::of_system(event.kind),
     }
 }
 
 impl Assessment {
-    const fn new(cause: Cause, severity: Severity, action: Action, meaning: &'static str) -> Self {
+    pub(super) const fn new(
+        cause: Cause,
+        severity: Severity,
+        action: Action,
+        meaning: &'static str,
+    ) -> Self {
         Self {
             name: None,
             cause,
@@ -117,7 +121,13 @@ fn of_nvlink(found: &mut Assessment, code: u32, error: &NvlinkError, driver: Opt
 
 fn sxid(error: &SwitchError, message: &str, driver: Option<Driver>) -> Assessment {
     let mut found = Assessment::of_code(Kind::Sxid, error.code, driver, message);
-    match error.severity.as_deref() {
+    // A line that was cut off from its first one has only the number.
+    let word = error.severity.as_deref().or(match error.continuation {
+        Some(Continuation::Severity(1)) => Some("Fatal"),
+        Some(Continuation::Severity(0)) => Some("Non-fatal"),
+        _ => None,
+    });
+    match word {
         Some("Fatal") if !found.action.leaves_node() && found.cause != Cause::Thermal => {
             found.severity = Severity::Fatal;
             found.action = Action::ResetFabric;
@@ -138,91 +148,6 @@ fn sxid(error: &SwitchError, message: &str, driver: Option<Driver>) -> Assessmen
     found
 }
 
-fn of_driver(kind: DriverKind) -> Assessment {
-    let (cause, severity, action, meaning) = match kind {
-        DriverKind::GpuLost => (
-            Cause::Hardware,
-            Severity::Fatal,
-            Action::RebootNode,
-            "The GPU no longer answers on PCIe",
-        ),
-        DriverKind::GpuLostAtProbe => (
-            Cause::Hardware,
-            Severity::Fatal,
-            Action::RebootNode,
-            "The GPU did not answer when the driver started",
-        ),
-        DriverKind::GpuIdentity => (
-            Cause::Unknown,
-            Severity::Info,
-            Action::Ignore,
-            "Says which GPU sits at this address",
-        ),
-        DriverKind::GspRateLimited => (
-            Cause::Driver,
-            Severity::Fatal,
-            Action::ResetGpu,
-            "The GPU's firmware went on not answering; the driver now holds most messages about it back",
-        ),
-        DriverKind::NvlinkDetectFailed => (
-            Cause::Link,
-            Severity::Warning,
-            Action::CheckLink,
-            "The driver cannot find out which NVLink connections there are",
-        ),
-        DriverKind::PeermemInvalidContext => (
-            Cause::Driver,
-            Severity::Warning,
-            Action::Report,
-            "A network adapter used GPU memory of a context that was already gone",
-        ),
-        DriverKind::GpuReset { success: true } => (
-            Cause::Unknown,
-            Severity::Info,
-            Action::Ignore,
-            "A tool has reset the GPU",
-        ),
-        DriverKind::GpuReset { success: false } => (
-            Cause::Hardware,
-            Severity::Fatal,
-            Action::RebootNode,
-            "A tool tried to reset the GPU and failed",
-        ),
-    };
-    Assessment::new(cause, severity, action, meaning)
-}
-
-fn of_system(kind: SystemKind) -> Assessment {
-    use Action::{CheckLink, ExcludeNode, Ignore, RebootNode, Report, RestartInPlace};
-    use Cause::{Driver, Hardware, Link, Program, Unknown};
-    use Severity::{Error, Fatal, Info, Warning};
-    let (cause, severity, action, meaning) = match kind {
-        SystemKind::OutOfMemory => (Program, Error, RestartInPlace, "The machine ran out of memory, and a process was killed for it"),
-        SystemKind::GroupOutOfMemory => (Program, Error, RestartInPlace, "A control group reached its memory limit, and a process was killed for it"),
-        SystemKind::MachineCheck => (Hardware, Warning, Report, "The processor reported a hardware error that it could handle"),
-        SystemKind::MachineCheckFatal => (Hardware, Fatal, ExcludeNode, "The processor reported a hardware error that it could not handle"),
-        SystemKind::MemoryCorrected => (Hardware, Warning, Report, "Memory errors were corrected"),
-        SystemKind::MemoryUncorrected => (Hardware, Fatal, ExcludeNode, "A memory error could not be corrected"),
-        SystemKind::PcieCorrected => (Link, Info, Ignore, "PCIe errors were corrected"),
-        SystemKind::PcieUncorrected => (Link, Warning, CheckLink, "A PCIe transfer was lost"),
-        SystemKind::PcieFatal => (Link, Fatal, ExcludeNode, "A PCIe link failed"),
-        SystemKind::DiskTimeout => (Hardware, Warning, Report, "A disk does not answer in time"),
-        SystemKind::DiskError => (Hardware, Warning, Report, "A disk could not read or write"),
-        SystemKind::FileSystemError => (Hardware, Warning, Report, "A file system found itself damaged"),
-        SystemKind::FileSystemReadOnly => (Hardware, Fatal, ExcludeNode, "A file system was closed for writing after an error"),
-        SystemKind::ServerLost => (Unknown, Warning, Report, "A file server does not answer"),
-        SystemKind::ServerBack => (Unknown, Info, Ignore, "A file server answers again"),
-        SystemKind::HungTask => (Unknown, Warning, Report, "A process has been waiting in the kernel for long, as a rule for a disk or a file server"),
-        SystemKind::SoftLockup => (Driver, Fatal, RebootNode, "A processor is stuck in the kernel"),
-        SystemKind::LinkDown => (Link, Warning, CheckLink, "A network port lost its link"),
-        SystemKind::LinkUp => (Link, Info, Ignore, "A network port has its link again"),
-        SystemKind::PortModule => (Link, Warning, CheckLink, "Cable or module of a network port is faulty, gone or too hot"),
-        SystemKind::AdapterPower => (Hardware, Warning, Report, "A network adapter gets less power than it asks for"),
-        SystemKind::CommunicationCrash => (Program, Error, RestartInPlace, "A process crashed in the library for communication between GPUs"),
-    };
-    Assessment::new(cause, severity, action, meaning)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +158,9 @@ mod tests {
     }
 
     fn sxid(rest: &str) -> (Severity, Action) {
-        let found = of(&format!("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {rest}"));
+        let found = of(&format!(
+            "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {rest}"
+        ));
         (found.severity, found.action)
     }
 
@@ -254,7 +181,8 @@ mod tests {
             ("0x6", Action::Report),
             ("0xff", Action::Report),
         ] {
-            let line = format!("154, GPU recovery action changed from 0x0 (None) to {number} (Any)");
+            let line =
+                format!("154, GPU recovery action changed from 0x0 (None) to {number} (Any)");
             assert_eq!(xid(&line).1, action, "{number}");
         }
     }
@@ -275,14 +203,36 @@ mod tests {
             (Severity::Warning, Action::CheckLink)
         );
         let fatal = (Severity::Fatal, Action::ResetGpu);
-        assert_eq!(xid(&format!("145, RLW_REMAP Fatal XC1 i0 Link 10 {remap}")), fatal);
+        assert_eq!(
+            xid(&format!("145, RLW_REMAP Fatal XC1 i0 Link 10 {remap}")),
+            fatal
+        );
         assert_eq!(xid("145, NEW_UNIT Fatal XC1 i0 Link 10 (0x7f)"), fatal);
         let up = "Fatal, Link 30 LTSSM Fault Up";
-        assert_eq!(sxid(&format!("20034, {up}")), (Severity::Fatal, Action::ResetFabric));
-        assert_eq!(sxid("20034, Non-fatal, Link 30 x"), (Severity::Warning, Action::Report));
-        assert_eq!(sxid("12033, Fatal, Link 1 x"), (Severity::Fatal, Action::ResetFabric));
-        assert_eq!(sxid("12028, Non-fatal, Link 33 x"), (Severity::Warning, Action::Report));
-        assert_eq!(sxid("11012, Non-fatal, Link 33 x"), (Severity::Info, Action::Ignore));
+        assert_eq!(
+            sxid(&format!("20034, {up}")),
+            (Severity::Fatal, Action::ResetFabric)
+        );
+        assert_eq!(
+            sxid("20034, Non-fatal, Link 30 x"),
+            (Severity::Warning, Action::Report)
+        );
+        assert_eq!(
+            sxid("12033, Fatal, Link 1 x"),
+            (Severity::Fatal, Action::ResetFabric)
+        );
+        assert_eq!(
+            sxid("12028, Non-fatal, Link 33 x"),
+            (Severity::Warning, Action::Report)
+        );
+        assert_eq!(
+            sxid("12033, Severity 1 Engine"),
+            (Severity::Fatal, Action::ResetFabric)
+        );
+        assert_eq!(
+            sxid("11012, Non-fatal, Link 33 x"),
+            (Severity::Info, Action::Ignore)
+        );
     }
 
     #[test]

@@ -68,16 +68,15 @@ impl Grouping {
                 || pid.is_some_and(|pid| open.pids.contains(&pid))
                 || (fabric && open.fabric)
         };
-        let index = match self.open.iter().position(related) {
-            Some(index) => index,
-            None => {
-                if self.open.len() >= MAX_OPEN {
-                    closed.extend(self.open.pop_front().map(|open| open.id));
-                }
-                self.last_id += 1;
-                self.open.push_back(Open::new(self.last_id));
-                self.open.len() - 1
+        let index = if let Some(index) = self.open.iter().position(related) {
+            index
+        } else {
+            if self.open.len() >= MAX_OPEN {
+                closed.extend(self.open.pop_front().map(|open| open.id));
             }
+            self.last_id += 1;
+            self.open.push_back(Open::new(self.last_id));
+            self.open.len() - 1
         };
         let incident = self.open.get_mut(index).map(|open| {
             open.take(stamp, devices, pid, fabric);
@@ -184,7 +183,12 @@ fn devices(event: &Event) -> Vec<Device> {
         What::System(event) => event.device.clone().map(Device::Named),
         _ => None,
     };
-    event.pci().map(Device::Pci).into_iter().chain(named).collect()
+    event
+        .pci()
+        .map(Device::Pci)
+        .into_iter()
+        .chain(named)
+        .collect()
 }
 
 #[cfg(test)]

@@ -102,7 +102,10 @@ mod tests {
     fn a_rule_without_count_holds_at_once() {
         let mut judge = judge("[xid.43]\naction = 'exclude-node'");
         let (known, other) = (xid(43, 1), xid(31, 1));
-        assert_eq!(judge.judge(at(0), &known, Action::Ignore), Action::ExcludeNode);
+        assert_eq!(
+            judge.judge(at(0), &known, Action::Ignore),
+            Action::ExcludeNode
+        );
         assert_eq!(judge.judge(at(0), &other, Action::Ignore), Action::Ignore);
     }
 
@@ -122,9 +125,15 @@ mod tests {
     fn until_then_the_other_action_holds() {
         let rule = "[xid.92]\naction = 'reset-gpu'\ncount = 2\nwindow = '1m'\nbefore = 'ignore'";
         let mut judge = judge(rule);
-        assert_eq!(judge.judge(at(5), &xid(92, 1), Action::Report), Action::Ignore);
+        assert_eq!(
+            judge.judge(at(5), &xid(92, 1), Action::Report),
+            Action::Ignore
+        );
         // A clock that jumped back counts as the same instant.
-        assert_eq!(judge.judge(at(4), &xid(92, 1), Action::Report), Action::ResetGpu);
+        assert_eq!(
+            judge.judge(at(4), &xid(92, 1), Action::Report),
+            Action::ResetGpu
+        );
     }
 
     #[test]

@@ -49,6 +49,7 @@ static SUB_CODES: LazyLock<Vec<SubCode>> =
     LazyLock::new(|| data_lines(TABLE).filter_map(read).collect());
 
 /// The whole table.
+#[cfg(test)]
 pub(super) fn sub_codes() -> &'static [SubCode] {
     &SUB_CODES
 }
@@ -73,7 +74,9 @@ pub(super) fn find(
             .max_by_key(|row| (row.severity, row.action))
     };
     // A driver that was named wrongly must not hide what the line says.
-    layout.and_then(|layout| worst(Some(layout))).or_else(|| worst(None))
+    layout
+        .and_then(|layout| worst(Some(layout)))
+        .or_else(|| worst(None))
 }
 
 impl SubCode {

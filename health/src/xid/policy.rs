@@ -119,12 +119,15 @@ mod tests {
             before: None,
         };
         assert_eq!(policy.rule(Kind::Xid, 43), Some(simple));
-        assert_eq!(policy.rule(Kind::Sxid, 12_028).unwrap().action, Action::Report);
+        assert_eq!(
+            policy.rule(Kind::Sxid, 12_028).unwrap().action,
+            Action::Report
+        );
         assert_eq!(policy.rule(Kind::Sxid, 43), None);
         let counted = Rule {
             action: Action::ExcludeNode,
             count: 3,
-            window: Duration::from_secs(5400),
+            window: Duration::from_mins(90),
             before: Some(Action::Ignore),
         };
         assert_eq!(policy.rule(Kind::Xid, 92), Some(counted));
@@ -134,26 +137,71 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_file_line_and_field() {
         for (text, expected) in [
-            ("[xid.43]\nacton = 'ignore'", "site.toml:2: `xid.43.acton`: unknown; did you mean `action`?"),
-            ("[xid.43]\nspeed = 1", "site.toml:2: `xid.43.speed`: unknown; the fields are action, count, window, before"),
+            (
+                "[xid.43]\nacton = 'ignore'",
+                "site.toml:2: `xid.43.acton`: unknown; did you mean `action`?",
+            ),
+            (
+                "[xid.43]\nspeed = 1",
+                "site.toml:2: `xid.43.speed`: unknown; the fields are action, count, window, before",
+            ),
             ("[xid.43]", "site.toml:1: `xid.43`: has no `action`"),
-            ("[xid]\n43 = 'ignore'", "site.toml:2: `xid.43`: is no table; write `[xid.43]` and `action = \"...\"` below it"),
-            ("xids = 1", "site.toml:1: `xids`: unknown; the tables are `[xid.CODE]` and `[sxid.CODE]`"),
-            ("xid = 3", "site.toml:1: `xid`: is no table; write `[xid.43]` and `action = \"...\"` below it"),
-            ("[xid.abc]\naction = 'ignore'", "site.toml:1: `xid.abc`: `abc` is not a code: it takes a number from 0 to 4294967295"),
-            ("[xid.1]\naction = 'reboot'", "site.toml:2: `xid.1.action`: `reboot` is no action; did you mean `reboot-node`?"),
-            ("[xid.1]\naction = 4", "site.toml:2: `xid.1.action`: takes a text"),
-            ("[xid.1]\naction = 'ignore'\ncount = 0", "site.toml:3: `xid.1.count`: takes a number from 1 to 10000"),
-            ("[xid.1]\naction = 'ignore'\ncount = '2'", "site.toml:3: `xid.1.count`: takes a number from 1 to 10000"),
-            ("[xid.1]\naction = 'ignore'\ncount = 2", "site.toml:3: `xid.1.count`: a count above 1 needs a `window`, such as `window = \"10m\"`"),
-            ("[xid.1]\naction = 'ignore'\nwindow = '5x'", "site.toml:3: `xid.1.window`: `5x` is not a duration such as 90s, 10m or 1h30m"),
-            ("[xid.1]\naction = 'ignore'\nwindow = '10m'", "site.toml:3: `xid.1.window`: a window needs a `count` of 2 or more"),
-            ("[xid.1]\naction = 'ignore'\nbefore = 'ignore'", "site.toml:3: `xid.1.before`: needs a `count` of 2 or more"),
+            (
+                "[xid]\n43 = 'ignore'",
+                "site.toml:2: `xid.43`: is no table; write `[xid.43]` and `action = \"...\"` below it",
+            ),
+            (
+                "xids = 1",
+                "site.toml:1: `xids`: unknown; the tables are `[xid.CODE]` and `[sxid.CODE]`",
+            ),
+            (
+                "xid = 3",
+                "site.toml:1: `xid`: is no table; write `[xid.43]` and `action = \"...\"` below it",
+            ),
+            (
+                "[xid.abc]\naction = 'ignore'",
+                "site.toml:1: `xid.abc`: `abc` is not a code: it takes a number from 0 to 4294967295",
+            ),
+            (
+                "[xid.1]\naction = 'reboot'",
+                "site.toml:2: `xid.1.action`: `reboot` is no action; did you mean `reboot-node`?",
+            ),
+            (
+                "[xid.1]\naction = 4",
+                "site.toml:2: `xid.1.action`: takes a text",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\ncount = 0",
+                "site.toml:3: `xid.1.count`: takes a number from 1 to 10000",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\ncount = '2'",
+                "site.toml:3: `xid.1.count`: takes a number from 1 to 10000",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\ncount = 2",
+                "site.toml:3: `xid.1.count`: a count above 1 needs a `window`, such as `window = \"10m\"`",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\nwindow = '5x'",
+                "site.toml:3: `xid.1.window`: `5x` is not a duration such as 90s, 10m or 1h30m",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\nwindow = '10m'",
+                "site.toml:3: `xid.1.window`: a window needs a `count` of 2 or more",
+            ),
+            (
+                "[xid.1]\naction = 'ignore'\nbefore = 'ignore'",
+                "site.toml:3: `xid.1.before`: needs a `count` of 2 or more",
+            ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
         let error = parse("[xid.1\n").unwrap_err();
-        assert!(error.starts_with("site.toml:1: not valid TOML: "), "{error}");
+        assert!(
+            error.starts_with("site.toml:1: not valid TOML: "),
+            "{error}"
+        );
         let error = Policy::read(Path::new("/nonexistent/site.toml")).unwrap_err();
         let start = "cannot read the XID policy /nonexistent/site.toml: ";
         assert!(error.to_string().starts_with(start), "{error}");

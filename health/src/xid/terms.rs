@@ -21,7 +21,7 @@ pub enum Cause {
     Hardware,
     /// The driver, or the firmware that it loads.
     Driver,
-    /// A connection: NVLink, PCIe, or a network port, with its cable and both of its ends.
+    /// A connection: NVLink, PCI Express, or a network port, with its cable and both of its ends.
     Link,
     /// Too much heat.
     Thermal,

@@ -405,6 +405,7 @@ fn help_teaches() {
       restart      Stop the workers of a running job and start them again
       config       Show the options in force and where they come from
       hostlist     Expand a Slurm host list, or make one
+      xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
       completions  Print a completion script
       man          Print the manual page, or write all of them to a directory
       help         Print this message or the help of the given subcommand(s)

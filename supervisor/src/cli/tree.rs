@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::run;
+use super::{run, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -88,6 +88,7 @@ pub(super) fn root() -> Command {
         ))
         .subcommand(config_command())
         .subcommand(hostlist_command())
+        .subcommand(xid::command())
         .subcommand(completions_command())
         .subcommand(man_command())
 }
@@ -219,7 +220,7 @@ fn man_command() -> Command {
         )
 }
 
-fn json_flag() -> Arg {
+pub(super) fn json_flag() -> Arg {
     Arg::new("json")
         .long("json")
         .action(ArgAction::SetTrue)

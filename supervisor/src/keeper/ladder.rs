@@ -2,7 +2,8 @@
 //! Ending a generation: first signal, grace, SIGKILL, and the report of what even that does not end.
 //!
 //! The workers themselves get the first signal alone, so that a data loader is not killed under a worker that is saving
-//! its last checkpoint. What a worker leaves behind gets it when the worker is gone.
+//! its last checkpoint. What a worker leaves behind gets it when the worker is gone. The signals of a terminal go to
+//! everything in a worker's session, as the terminal would send them: shells rely on that.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -118,9 +119,21 @@ impl Ladder {
     }
 
     fn send_first_signal(&mut self, left: &[&Process], scene: &Scene<'_>) {
+        // Once: what a worker starts in order to end well must be left alone.
+        let at_first = self.signalled.is_empty();
+        let from_a_terminal = at_first
+            && matches!(
+                self.first_signal,
+                Signal::SIGINT | Signal::SIGQUIT | Signal::SIGHUP
+            );
         for process in left {
             let is_worker = scene.workers.iter().any(|&(pid, _)| pid == process.pid);
-            if !is_worker && !scene.workers.is_empty() {
+            let in_a_session = scene
+                .sessions
+                .iter()
+                .any(|&(session, _)| session == process.session);
+            let takes_part = is_worker || (from_a_terminal && in_a_session);
+            if !takes_part && !scene.workers.is_empty() {
                 continue;
             }
             if self.signalled.insert((process.pid, process.start_ticks)) {

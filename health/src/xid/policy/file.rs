@@ -43,7 +43,10 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Policy, PolicyError> {
             let code: &str = code.get_ref();
             let name = format!("{name}.{code}");
             let number = code.parse().map_err(|_| {
-                let reason = format!("`{code}` is not a code: it takes a number from 0 to {}", u32::MAX);
+                let reason = format!(
+                    "`{code}` is not a code: it takes a number from 0 to {}",
+                    u32::MAX
+                );
                 place.wrong(at, &name, reason)
             })?;
             let rule = place.rule(at, &name, place.table(at, &name, fields)?)?;
@@ -133,9 +136,7 @@ impl Place<'_> {
         });
         number
             .filter(|number| (1..=MAX_COUNT).contains(number))
-            .ok_or_else(|| {
-                self.wrong(at, name, format!("takes a number from 1 to {MAX_COUNT}"))
-            })
+            .ok_or_else(|| self.wrong(at, name, format!("takes a number from 1 to {MAX_COUNT}")))
     }
 
     fn window(&self, at: usize, name: &str, value: &Item<'_>) -> Result<Duration, PolicyError> {
@@ -185,8 +186,17 @@ fn duration(text: &str) -> Option<Duration> {
 /// The name that shares its start with a word, or all but a letter or two of it.
 fn nearest<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     let shared = |name: &str| {
-        let start = name.chars().zip(word.chars()).take_while(|(a, b)| a == b).count();
-        let end = name.chars().rev().zip(word.chars().rev()).take_while(|(a, b)| a == b).count();
+        let start = name
+            .chars()
+            .zip(word.chars())
+            .take_while(|(a, b)| a == b)
+            .count();
+        let end = name
+            .chars()
+            .rev()
+            .zip(word.chars().rev())
+            .take_while(|(a, b)| a == b)
+            .count();
         (start + end).min(name.len())
     };
     let best = names.iter().copied().max_by_key(|name| shared(name))?;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One incident as text: its cause first, then what followed from it.
+
+use std::fmt::Write as _;
+
+use steadfast_health::kernel_log::{Event, Known, What};
+use steadfast_health::xid::{Action, Assessment, Severity, rank_in_incident};
+
+/// The most different events of one incident that are told apart.
+const MAX_EVENTS: usize = 64;
+
+/// The events of one incident; those that differ in nothing but time are counted.
+#[derive(Debug, Default)]
+pub(super) struct Incident {
+    events: Vec<Counted>,
+    /// How many came after `events` was full.
+    untold: u64,
+    /// The heaviest action of any.
+    action: Option<Action>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    event: Event,
+    found: Assessment,
+    title: String,
+    count: u64,
+}
+
+impl Incident {
+    pub(super) fn add(&mut self, event: Event, found: Assessment) {
+        self.action = self.action.max(Some(found.action));
+        let title = title(&event);
+        let same = self
+            .events
+            .iter_mut()
+            .find(|known| known.title == title && known.found == found);
+        if let Some(known) = same {
+            known.count += 1;
+            // Of a storm, only some lines name the process.
+            if known.event.pid().is_none() && event.pid().is_some() {
+                known.event = event;
+            }
+        } else if self.events.len() < MAX_EVENTS {
+            self.events.push(Counted {
+                event,
+                found,
+                title,
+                count: 1,
+            });
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// For a person. An incident asks for the heaviest of what its events ask for: what follows from a fault may ask for
+    /// more than the fault (XID 154 after 31), never for less.
+    pub(super) fn render(mut self, id: u64) -> String {
+        // The order of the log stays among equals.
+        self.events.sort_by_key(|counted| {
+            let rank = rank_in_incident(&counted.event);
+            (rank, std::cmp::Reverse(counted.found.severity))
+        });
+        let action = self.action.unwrap_or(Action::Report);
+        let mut text = format!("incident {id}: {action}\n");
+        let least = self
+            .events
+            .first()
+            .map_or(0, |counted| rank_in_incident(&counted.event));
+        let mut in_consequences = false;
+        for counted in &self.events {
+            if rank_in_incident(&counted.event) > least && !in_consequences {
+                in_consequences = true;
+                text.push_str("  what followed:\n");
+            }
+            counted.render(&mut text, in_consequences);
+        }
+        if self.untold > 0 {
+            line(&mut text, format_args!("  and {} more", self.untold));
+        }
+        line(&mut text, format_args!("  {}\n", action.advice()));
+        text
+    }
+}
+
+impl Counted {
+    fn render(&self, text: &mut String, is_consequence: bool) {
+        let Self {
+            event,
+            found,
+            title,
+            count,
+        } = self;
+        let times = if *count > 1 {
+            format!(", {count} times")
+        } else {
+            String::new()
+        };
+        let process = process(event).map_or_else(String::new, |process| format!(", {process}"));
+        let injected = if event.header.injected() {
+            ", not from the kernel"
+        } else {
+            ""
+        };
+        let indent = if is_consequence { "    " } else { "  " };
+        line(
+            text,
+            format_args!("{indent}{title}{process}{times}{injected}"),
+        );
+        let severity = match found.severity {
+            Severity::Unknown => "severity unknown",
+            known => known.name(),
+        };
+        line(
+            text,
+            format_args!("{indent}  {severity}, {}: {}", found.cause, found.meaning),
+        );
+    }
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _written = writeln!(text, "{arguments}");
+}
+
+fn title(event: &Event) -> String {
+    let what = match &event.what {
+        What::Xid(error) => format!("XID {}", error.code),
+        What::Sxid(error) => format!("SXID {} of switch {}", error.code, error.switch),
+        What::Malformed(kind) => format!("unreadable {}", kind.title()),
+        What::Driver(_) | What::System(_) => event.kind().to_owned(),
+    };
+    let mut title = what;
+    if let What::System(event) = &event.what
+        && let Some(device) = &event.device
+    {
+        title = format!("{title} {}", device.escape_debug());
+    }
+    if let Some(pci) = event.pci() {
+        title = format!("{title} at {pci}");
+    }
+    if let What::Xid(error) = &event.what
+        && let Some(instance) = error.gpu_instance
+    {
+        title = format!("{title}, MIG instance {instance}");
+    }
+    if let Some(uuid) = &event.uuid {
+        title = format!("{title} ({})", uuid.escape_debug());
+    }
+    title
+}
+
+/// Names come from outside: what is not plain text in them is escaped.
+fn process(event: &Event) -> Option<String> {
+    let name = match &event.what {
+        What::Xid(error) => match &error.name {
+            Some(Known::Is(name)) => Some(name.as_str()),
+            _ => None,
+        },
+        What::System(event) => event.name.as_deref(),
+        _ => None,
+    };
+    match (event.pid(), name) {
+        (Some(pid), Some(name)) => Some(format!("pid {pid} ({})", name.escape_debug())),
+        (Some(pid), None) => Some(format!("pid {pid}")),
+        _ => None,
+    }
+}
