@@ -22,6 +22,7 @@ pub use catalogue::{Entry, entries, find, find_all};
 pub use driver::{Branches, Driver, DriverError};
 pub use grouping::{Grouping, Placed, rank_in_incident};
 pub use judge::Judge;
+pub use nvlink::{Condition, SubCode, sub_codes};
 pub use policy::{Policy, PolicyError, Rule};
 pub use recovery::RecoveryAction;
 pub use terms::{Action, Cause, Kind, Severity};

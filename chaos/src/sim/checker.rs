@@ -315,19 +315,12 @@ impl Checker {
         Ok(())
     }
 
-    /// A request lives in the record of the member that was asked. When that record dies with its
-    /// lease, the request dies with it: a gap of the core that is known and not held against it.
+    /// A wish to stop that was once in the store holds, even when the record that held it dies with its lease.
     fn member_stored(&mut self, node: &str, record: Option<&Value>) {
-        match record {
-            None => {
-                self.stops_recorded.remove(node);
-            }
-            Some(record) if record["request"]["kind"]["stop"].is_object() => {
-                self.stops_recorded
-                    .entry(node.to_owned())
-                    .or_insert(self.now);
-            }
-            Some(_) => {}
+        if record.is_some_and(|record| record["request"]["kind"]["stop"].is_object()) {
+            self.stops_recorded
+                .entry(node.to_owned())
+                .or_insert(self.now);
         }
     }
 

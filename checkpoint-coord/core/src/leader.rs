@@ -224,15 +224,14 @@ impl Leader {
         standings: &[(NodeName, Standing)],
     ) -> Option<PlanPhase> {
         if let Some(request) = self.stop_request().or_else(|| self.restart_request(plan)) {
-            let (signal, grace_ms) = match request.kind {
-                RequestKind::Stop { signal, grace_ms } => (signal, grace_ms),
-                RequestKind::Restart => (TERMINATE, None),
+            let signal = match request.kind {
+                RequestKind::Stop { signal, .. } => signal,
+                RequestKind::Restart => TERMINATE,
             };
             return Some(PlanPhase::Drain {
                 signal,
-                requested: true,
-                grace_ms,
-                why: request.reason,
+                why: request.reason.clone(),
+                request: Some(request),
             });
         }
         let fault = self
@@ -244,8 +243,7 @@ impl Leader {
         let ending = standings.iter().any(|(_, standing)| standing.is_ending());
         (fault.is_some() || ending).then(|| PlanPhase::Drain {
             signal: TERMINATE,
-            requested: false,
-            grace_ms: None,
+            request: None,
             why: fault.unwrap_or_else(|| {
                 let ending = standing::list(standings, Standing::is_ending);
                 format!("the generation has ended on {ending}")
@@ -283,10 +281,10 @@ impl Leader {
     }
 
     fn requests(&self) -> impl Iterator<Item = &Request> {
-        self.view
-            .members()
-            .values()
-            .filter_map(|record| record.value.request.as_ref())
+        let members = self.view.members().values();
+        let of_members = members.filter_map(|record| record.value.request.as_ref());
+        let of_the_plan = self.view.plan().and_then(|plan| plan.value.phase.request());
+        of_members.chain(of_the_plan)
     }
 
     fn ledger(&self) -> Ledger {

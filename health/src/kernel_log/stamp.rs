@@ -20,10 +20,13 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// The year of forms that have none: a leap year, for 29 February.
-const NO_YEAR: u64 = 1972;
+/// [`Stamp::NO_YEAR`] for reckoning.
+const NO_YEAR: u64 = Stamp::NO_YEAR.unsigned_abs() as u64;
 
 impl Stamp {
+    /// The year of forms that have none: a leap year, for 29 February.
+    pub const NO_YEAR: i16 = 1972;
+
     /// The time between two lines, whichever came first; absent if they are written with different clocks.
     pub fn distance(self, other: Self) -> Option<Duration> {
         match (self, other) {

@@ -146,6 +146,10 @@ mod tests {
             let entry = find(Kind::Xid, code, None, "").unwrap();
             assert!(!entry.action.leaves_node(), "{entry:?}");
         }
+        for entry in entries() {
+            let condemned = entry.cause == Cause::Program && entry.action.leaves_node();
+            assert!(!condemned, "{entry:?}");
+        }
         for code in [48, 62, 64, 79, 95, 119, 120, 140] {
             let entry = find(Kind::Xid, code, None, "").unwrap();
             assert!(entry.action.leaves_node(), "{entry:?}");

@@ -15,16 +15,23 @@ const NEW_LAYOUT_SINCE: u32 = 575;
 
 /// What one sub-code means.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SubCode {
-    pub(super) code: u32,
-    pub(super) units: Vec<&'static str>,
+pub struct SubCode {
+    /// The XID, 144 to 150.
+    pub code: u32,
+    /// The units that report it, as the line names them.
+    pub units: Vec<&'static str>,
     old: Option<Field>,
     new: Field,
-    pub(super) condition: Condition,
-    pub(super) severity: Severity,
-    pub(super) action: Action,
-    pub(super) cause: Cause,
-    pub(super) meaning: &'static str,
+    /// What else must hold.
+    pub condition: Condition,
+    /// How bad it is, unless the line says otherwise.
+    pub severity: Severity,
+    /// What it asks for, unless the line says otherwise.
+    pub action: Action,
+    /// Who is at fault as a rule.
+    pub cause: Cause,
+    /// In words, without a full stop.
+    pub meaning: &'static str,
 }
 
 /// The lowest bits of the first register.
@@ -34,9 +41,9 @@ struct Field {
     value: u32,
 }
 
-/// What else must hold.
+/// What must hold beside the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub enum Condition {
     /// This is the status, or, where each bit is an error of its own, among it.
     Status(u32),
     /// Any status.
@@ -48,9 +55,8 @@ pub(super) enum Condition {
 static SUB_CODES: LazyLock<Vec<SubCode>> =
     LazyLock::new(|| data_lines(TABLE).filter_map(read).collect());
 
-/// The whole table.
-#[cfg(test)]
-pub(super) fn sub_codes() -> &'static [SubCode] {
+/// The sub-codes of fifth-generation NVLink, by XID.
+pub fn sub_codes() -> &'static [SubCode] {
     &SUB_CODES
 }
 
@@ -77,6 +83,17 @@ pub(super) fn find(
     layout
         .and_then(|layout| worst(Some(layout)))
         .or_else(|| worst(None))
+}
+
+impl Condition {
+    /// In a few words, such as `status 0x40` or `reason 33`.
+    pub fn words(self) -> String {
+        match self {
+            Self::Status(status) => format!("status {status:#x}"),
+            Self::AnyStatus => "any status".to_owned(),
+            Self::Reason(reason) => format!("reason {reason}"),
+        }
+    }
 }
 
 impl SubCode {

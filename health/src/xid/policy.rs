@@ -206,4 +206,20 @@ mod tests {
         let start = "cannot read the XID policy /nonexistent/site.toml: ";
         assert!(error.to_string().starts_with(start), "{error}");
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_text_is_read_or_refused(
+            head in "\\[(xid|sxid|x)\\.[0-9a-z]{0,12}\\]",
+            key in "(action|count|window|before|[a-zé]{0,8})",
+            value in "('[a-z0-9é-]{0,20}'|[0-9_]{1,12}|\\[\\]|\\PC{0,12})",
+        ) {
+            drop(parse(&format!("{head}\n{key} = {value}\n")));
+        }
+    }
 }

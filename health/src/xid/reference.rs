@@ -2,7 +2,7 @@
 //! The reference page `docs/reference/xid.md`, written from the catalogue.
 
 use super::catalogue::{Entry, entries};
-use super::nvlink::{Condition, sub_codes};
+use super::nvlink::sub_codes;
 use super::recovery::RecoveryAction;
 use super::terms::{Action, Kind};
 
@@ -141,15 +141,10 @@ fn recovery_actions() -> String {
 fn nvlink() -> String {
     let head = "\n| XID | unit | status or reason | severity | action | meaning |\n| --- | --- | --- | --- | --- | --- |\n";
     let rows = sub_codes().iter().map(|code| {
-        let condition = match code.condition {
-            Condition::Status(status) => format!("status {status:#x}"),
-            Condition::AnyStatus => "any".to_owned(),
-            Condition::Reason(reason) => format!("reason {reason}"),
-        };
         row(&[
             &code.code.to_string(),
             &format!("`{}`", code.units.join("`, `")),
-            &condition,
+            &code.condition.words(),
             code.severity.name(),
             code.action.name(),
             code.meaning,

@@ -370,6 +370,44 @@ fn host_lists_are_taken_as_they_are() {
 }
 
 #[test]
+fn codes_are_told_apart_by_their_name_or_number() {
+    use crate::xid_command::Subject;
+    use steadfast_health::xid::Kind;
+
+    let machine = Machine::new();
+    let request = |line: &[&str]| match machine.parse(line) {
+        Ok(Invocation::Xid(request)) => request,
+        other => panic!("{other:?}"),
+    };
+    for (code, expected) in [
+        ("79", Subject::Code(Kind::Xid, 79)),
+        ("XID:79", Subject::Code(Kind::Xid, 79)),
+        ("24007", Subject::Code(Kind::Sxid, 24_007)),
+        ("SXid 24007", Subject::Code(Kind::Sxid, 24_007)),
+        ("99999", Subject::Code(Kind::Xid, 99_999)),
+        ("-", Subject::Log),
+    ] {
+        assert_eq!(request(&["xid", code]).subject, expected, "{code}");
+    }
+    assert_eq!(request(&["xid", "--list"]).subject, Subject::All);
+    let log = request(&["xid", "-", "--json", "--policy", "p", "--driver", "R570"]);
+    assert!(log.json && log.policy.is_some() && log.driver.is_some());
+    for (line, expected) in [
+        (&["xid"][..], "--list"),
+        (&["xid", "+7"], "a code is a number"),
+        (&["xid", "79", "--list"], "cannot be used with"),
+        (&["xid", "79", "--policy", "p"], "give it with `-`"),
+        (
+            &["xid", "79", "--driver", "x"],
+            "`x` is not a driver version",
+        ),
+    ] {
+        let error = machine.error(line);
+        assert!(error.contains(expected), "{line:?}: {error}");
+    }
+}
+
+#[test]
 fn pages_are_made_for_every_command() {
     let machine = Machine::new();
     for shell in ["bash", "zsh", "fish"] {

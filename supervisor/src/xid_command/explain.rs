@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use steadfast_health::xid::{
-    Branches, Driver, Entry, Kind, RecoveryAction, entries, find, find_all,
+    Branches, Driver, Entry, Kind, RecoveryAction, SubCode, entries, find, find_all, sub_codes,
 };
 
 /// Explains one code, as the driver means it where it is known.
@@ -33,7 +33,13 @@ pub(super) fn code(
             object["other_meanings"] = Value::from(others);
         }
         if is_recovery(entry) {
-            object["recovery_actions"] = recovery_actions().iter().map(recovery_object).collect();
+            object["recovery_actions"] = recovery_actions()
+                .into_iter()
+                .map(recovery_object)
+                .collect();
+        }
+        if is_nvlink(entry) {
+            object["sub_codes"] = sub_codes_of(code).map(sub_code_object).collect();
         }
         return writeln!(output, "{object}");
     }
@@ -56,7 +62,20 @@ pub(super) fn code(
     if is_nvlink(entry) {
         writeln!(
             output,
-            "\n  The line says more than the code: `steadfast xid -` reads its sub-code."
+            "\n  unit              condition          action            meaning"
+        )?;
+        for sub_code in sub_codes_of(code) {
+            let unit = sub_code.units.first().copied().unwrap_or_default();
+            let condition = sub_code.condition.words();
+            let (action, meaning) = (sub_code.action.name(), sub_code.meaning);
+            writeln!(
+                output,
+                "  {unit:<16}  {condition:<17}  {action:<16}  {meaning}"
+            )?;
+        }
+        writeln!(
+            output,
+            "\n  `Nonfatal` in the line makes it a warning at most; `steadfast xid -` reads lines."
         )?;
     }
     Ok(())
@@ -152,11 +171,28 @@ fn is_nvlink(entry: &Entry) -> bool {
     entry.kind == Kind::Xid && (144..=150).contains(&entry.code)
 }
 
+fn sub_codes_of(code: u32) -> impl Iterator<Item = &'static SubCode> {
+    sub_codes()
+        .iter()
+        .filter(move |sub_code| sub_code.code == code)
+}
+
+fn sub_code_object(sub_code: &SubCode) -> Value {
+    json!({
+        "units": sub_code.units,
+        "condition": sub_code.condition.words(),
+        "cause": sub_code.cause.name(),
+        "severity": sub_code.severity.name(),
+        "action": sub_code.action.name(),
+        "meaning": sub_code.meaning,
+    })
+}
+
 fn recovery_actions() -> [RecoveryAction; 6] {
     [0, 1, 2, 3, 4, 5].map(RecoveryAction::from_number)
 }
 
-fn recovery_object(recovery: &RecoveryAction) -> Value {
+fn recovery_object(recovery: RecoveryAction) -> Value {
     json!({
         "number": recovery.number(),
         "severity": recovery.severity().name(),

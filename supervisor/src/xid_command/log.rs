@@ -18,10 +18,13 @@ pub(super) struct Log {
     driver: Option<Driver>,
     judge: Judge,
     json: bool,
-    kernel_log: KernelLog,
+    reader: KernelLog,
     grouping: Grouping,
     /// When the last line was logged that said so.
     now: Duration,
+    /// How many lines there were, and incidents; only for text.
+    lines: u64,
+    told: u64,
     /// Incidents that may still grow; only for text.
     open: BTreeMap<u64, Incident>,
 }
@@ -32,9 +35,11 @@ impl Log {
             driver,
             judge,
             json,
-            kernel_log: KernelLog::new(),
+            reader: KernelLog::new(),
             grouping: Grouping::new(),
             now: Duration::ZERO,
+            lines: 0,
+            told: 0,
             open: BTreeMap::new(),
         }
     }
@@ -63,6 +68,10 @@ impl Log {
                     lines.finish(|line| self.line(line, &mut answer));
                     let closed = self.grouping.close_all();
                     self.tell(&closed, &mut answer);
+                    if !self.json && self.told == 0 {
+                        let nothing = format!("no incident in {} lines\n", self.lines);
+                        answer.extend_from_slice(nothing.as_bytes());
+                    }
                     return written(output.write_all(&answer));
                 }
                 let length = bytes.len();
@@ -81,7 +90,8 @@ impl Log {
     }
 
     fn line(&mut self, line: &[u8], answer: &mut Vec<u8>) {
-        let Some(event) = self.kernel_log.push(line) else {
+        self.lines += 1;
+        let Some(event) = self.reader.push(line) else {
             return;
         };
         match event.header.stamp {
@@ -106,6 +116,7 @@ impl Log {
     fn tell(&mut self, closed: &[u64], answer: &mut Vec<u8>) {
         for id in closed {
             if let Some(incident) = self.open.remove(id) {
+                self.told += 1;
                 answer.extend_from_slice(incident.render(*id).as_bytes());
             }
         }

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use steadfast_health::kernel_log::{Event, Known, What};
-use steadfast_health::xid::{Action, Assessment, Severity, rank_in_incident};
+use steadfast_health::kernel_log::{Event, Known, Stamp, What};
+use steadfast_health::xid::{Action, Assessment, Cause, Severity, rank_in_incident};
 
 /// The most different events of one incident that are told apart.
 const MAX_EVENTS: usize = 64;
@@ -15,6 +15,8 @@ pub(super) struct Incident {
     events: Vec<Counted>,
     /// How many came after `events` was full.
     untold: u64,
+    /// When the first was logged.
+    start: Option<Stamp>,
     /// The heaviest action of any.
     action: Option<Action>,
 }
@@ -30,6 +32,7 @@ struct Counted {
 impl Incident {
     pub(super) fn add(&mut self, event: Event, found: Assessment) {
         self.action = self.action.max(Some(found.action));
+        self.start = self.start.or(event.header.stamp);
         let title = title(&event);
         let same = self
             .events
@@ -62,18 +65,24 @@ impl Incident {
             (rank, std::cmp::Reverse(counted.found.severity))
         });
         let action = self.action.unwrap_or(Action::Report);
-        let mut text = format!("incident {id}: {action}\n");
+        let mut text = format!("incident {id}{}: {action}\n", time(self.start));
         let least = self
             .events
             .first()
             .map_or(0, |counted| rank_in_incident(&counted.event));
         let mut in_consequences = false;
-        for counted in &self.events {
+        let mut events = self.events.iter().peekable();
+        while let Some(counted) = events.next() {
             if rank_in_incident(&counted.event) > least && !in_consequences {
                 in_consequences = true;
                 text.push_str("  what followed:\n");
             }
-            counted.render(&mut text, in_consequences);
+            let indent = if in_consequences { "    " } else { "  " };
+            counted.name(&mut text, indent);
+            // What several GPUs have in common is said once.
+            if events.peek().is_none_or(|next| next.found != counted.found) {
+                counted.explain(&mut text, indent);
+            }
         }
         if self.untold > 0 {
             line(&mut text, format_args!("  and {} more", self.untold));
@@ -84,37 +93,67 @@ impl Incident {
 }
 
 impl Counted {
-    fn render(&self, text: &mut String, is_consequence: bool) {
-        let Self {
-            event,
-            found,
-            title,
-            count,
-        } = self;
-        let times = if *count > 1 {
-            format!(", {count} times")
+    fn name(&self, text: &mut String, indent: &str) {
+        let times = if self.count > 1 {
+            format!(", {} times", self.count)
         } else {
             String::new()
         };
-        let process = process(event).map_or_else(String::new, |process| format!(", {process}"));
-        let injected = if event.header.injected() {
+        let process =
+            process(&self.event).map_or_else(String::new, |process| format!(", {process}"));
+        let injected = if self.event.header.injected() {
             ", not from the kernel"
         } else {
             ""
         };
-        let indent = if is_consequence { "    " } else { "  " };
+        let title = &self.title;
         line(
             text,
             format_args!("{indent}{title}{process}{times}{injected}"),
         );
-        let severity = match found.severity {
+    }
+
+    fn explain(&self, text: &mut String, indent: &str) {
+        let Assessment {
+            severity,
+            cause,
+            meaning,
+            ..
+        } = self.found;
+        let severity = match severity {
             Severity::Unknown => "severity unknown",
+            known => known.name(),
+        };
+        let cause = match cause {
+            Cause::Unknown => "cause unknown",
             known => known.name(),
         };
         line(
             text,
-            format_args!("{indent}  {severity}, {}: {}", found.cause, found.meaning),
+            format_args!("{indent}  {severity}, {cause}: {meaning}"),
         );
+    }
+}
+
+/// When it was logged, as far as the log says it.
+fn time(stamp: Option<Stamp>) -> String {
+    match stamp {
+        None => String::new(),
+        Some(Stamp::SinceBoot(time)) => format!(" ({:.3} s after the start)", time.as_secs_f64()),
+        Some(Stamp::Wall(time)) => {
+            let seconds = i64::try_from(time.as_secs()).ok();
+            let Some(time) = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
+            else {
+                return String::new();
+            };
+            let time = jiff::tz::TimeZone::UTC.to_datetime(time);
+            let form = if time.year() == Stamp::NO_YEAR {
+                " (%b %e %H:%M:%S)"
+            } else {
+                " (%Y-%m-%d %H:%M:%S)"
+            };
+            time.strftime(form).to_string()
+        }
     }
 }
 

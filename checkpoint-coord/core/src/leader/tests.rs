@@ -289,12 +289,14 @@ fn a_stop_ends_the_job_with_success_only_if_every_worker_ended_well() {
         });
         let plan = bench.plan();
         let PlanPhase::Drain {
-            signal, requested, ..
+            signal,
+            request: asked_for,
+            ..
         } = plan.phase
         else {
             panic!("{plan:?}");
         };
-        assert_eq!((signal, requested), (2, true));
+        assert_eq!((signal, asked_for), (2, Some(request(stop, 1))));
         bench.report("a", MemberPhase::Stopped, |record| {
             record.request = Some(request(stop, 1));
             record.clean = clean;
@@ -305,6 +307,21 @@ fn a_stop_ends_the_job_with_success_only_if_every_worker_ended_well() {
             (JobOutcome::Stopped, code)
         );
     }
+}
+
+#[test]
+fn a_stop_outlives_the_record_of_the_member_that_was_asked() {
+    let mut bench = Bench::one(3);
+    let stop = RequestKind::Stop {
+        signal: 15,
+        grace_ms: None,
+    };
+    bench.report("a", MemberPhase::Draining, |record| {
+        record.request = Some(request(stop, 1));
+    });
+    // Registered anew after its lease ran out, it knows nothing of the wish any more.
+    bench.report("a", MemberPhase::Stopped, |record| record.request = None);
+    assert_eq!(bench.result().outcome, JobOutcome::Stopped);
 }
 
 #[test]

@@ -131,15 +131,14 @@ impl Member {
         if plan.generation == current {
             if let PlanPhase::Drain {
                 signal,
-                requested,
-                grace_ms,
+                request,
                 why,
             } = plan.phase
             {
-                let grace = if requested {
-                    self.stop_grace(grace_ms)
-                } else {
-                    self.settings.restart_grace
+                let grace = match request.map(|request| request.kind) {
+                    Some(RequestKind::Stop { grace_ms, .. }) => self.stop_grace(grace_ms),
+                    Some(RequestKind::Restart) => self.settings.stop_grace,
+                    None => self.settings.restart_grace,
                 };
                 self.order_stop(now, signal, grace, why, effects);
             }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Request;
 use crate::{Generation, Incarnation, NodeName, Rank};
 
 /// The plan in force, under `plan`.
@@ -42,10 +43,9 @@ pub enum PlanPhase {
     Drain {
         /// First signal that the workers get.
         signal: i32,
-        /// Whether somebody asked for it (then the stop grace holds, else the restart grace).
-        requested: bool,
-        /// Milliseconds until SIGKILL, if it was asked for explicitly.
-        grace_ms: Option<u64>,
+        /// What somebody asked for, if that is why (then the stop grace holds, else the restart grace). It is kept here
+        /// because the record of the member that was asked can die with its lease before all have stopped.
+        request: Option<Request>,
         /// Why, in words.
         why: String,
     },
@@ -71,6 +71,16 @@ pub struct Endpoint {
     pub address: String,
     /// TCP port.
     pub port: u16,
+}
+
+impl PlanPhase {
+    /// What was asked for, if that is why the generation is to end.
+    pub fn request(&self) -> Option<&Request> {
+        match self {
+            Self::Run => None,
+            Self::Drain { request, .. } => request.as_ref(),
+        }
+    }
 }
 
 impl Plan {
