@@ -253,3 +253,28 @@ fn one_that_hangs_is_replaced_and_the_workers_go_on() {
         "no worker was started again"
     );
 }
+
+#[test]
+fn killed_between_a_failure_and_its_explanation_it_is_still_explained() {
+    // Rank 0 takes its time to end, so that the agent can be killed in between.
+    let script = "trap 'sleep 1; exit 1' TERM; if [ $RANK = 1 ]; then \
+        echo 'Traceback (most recent call last):' >&2; \
+        echo '  File \"train.py\", line 7, in step' >&2; \
+        echo 'ValueError: bad batch 17' >&2; exit 1; fi; \
+        while true; do sleep 0.05; done";
+    let options = ["--nproc-per-node", "2", "--max-restarts", "0"];
+    let mut job = Launch::run(&options)
+        .command(&["--", "/bin/sh", "-c", script])
+        .start();
+    job.eventually("the news of the failure", |job| {
+        job.stderr().contains("exited with code 1").then_some(())
+    });
+    let agent = job.eventually("the agent", Job::agent);
+    assert!(send(agent, Signal::SIGKILL));
+    let outcome = job.wait();
+    outcome.ended_with(1);
+    assert!(
+        outcome.stderr.contains("ValueError: bad batch"),
+        "{outcome}"
+    );
+}

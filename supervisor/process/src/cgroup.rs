@@ -24,15 +24,6 @@ impl Cgroup {
         Self::create(&own.join(name))
     }
 
-    /// Makes a cgroup inside this one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cgroup::create_below_own`].
-    pub fn create_inside(&self, name: &str) -> Result<Cgroup, String> {
-        Self::create(&self.path.join(name))
-    }
-
     fn create(path: &Path) -> Result<Cgroup, String> {
         match fs::create_dir(path) {
             Ok(()) => {}

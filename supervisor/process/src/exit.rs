@@ -2,7 +2,7 @@
 //! How a process ended, and the reaping of children.
 
 use nix::errno::Errno;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -60,13 +60,4 @@ pub fn reap_one() -> Result<Option<(Pid, Exit)>, Errno> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Whether a child has ended but was not reaped yet.
-pub fn is_waiting_to_be_reaped(pid: Pid) -> bool {
-    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::WEXITED;
-    matches!(
-        waitid(Id::Pid(pid), flags),
-        Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
-    )
 }

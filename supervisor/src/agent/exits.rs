@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the end of a worker means, from all that it left behind.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use steadfast_health::{WorkerExit, diagnose, read_error_file};
 use steadfast_process::exit::Exit;
@@ -10,6 +15,13 @@ use crate::clock;
 use crate::keeper::protocol::ExitRecord;
 use crate::output::{LastLines, error_file};
 use crate::settings::Settings;
+
+/// How much of a log file's end is read.
+const LAST_BYTES: u64 = 32 * 1024;
+/// Most lines of it that are kept.
+const LAST_LINES: usize = 100;
+/// How long the log disk may take.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The finding for a worker that has failed. `tail` is what its output ended with, as far as this agent has seen it.
 pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: &LastLines) -> Finding {
@@ -38,6 +50,31 @@ pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: &LastLines
     finding.rank = Some(record.rank);
     place_in_time(&mut finding, record.at_ns);
     finding
+}
+
+/// The end of a log file, for an agent that has not seen what its predecessor read. A disk that does not answer is given
+/// up on: no last lines then.
+pub(super) async fn last_lines(log: PathBuf) -> Vec<String> {
+    let read = tokio::task::spawn_blocking(move || read_end(&log).unwrap_or_default());
+    match tokio::time::timeout(LOG_PATIENCE, read).await {
+        Ok(Ok(end)) => lines_of(&end),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+fn read_end(log: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(log)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(LAST_BYTES).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+fn lines_of(end: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(end);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.split_off(lines.len().saturating_sub(LAST_LINES))
 }
 
 /// The error file's time says when the fault happened; the exit came later. Its clock is this node's.
@@ -103,4 +140,43 @@ pub(super) fn signal_name(signal: i32) -> String {
         |_| format!("signal {signal}"),
         |name| name.as_str().to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_log_is_read_however_long_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("stderr.log");
+        let lines: Vec<String> = (0..50_000).map(|number| format!("line {number}")).collect();
+        let text = lines.join("\n");
+        std::fs::write(&log, text).unwrap();
+        let lines = last_lines(log).await;
+        assert_eq!(lines.len(), LAST_LINES);
+        assert_eq!(lines.last().unwrap(), "line 49999");
+        assert!(
+            last_lines(directory.path().join("missing"))
+                .await
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_fault_is_never_placed_after_the_exit_that_it_led_to() {
+        let exited = clock::monotonic_ns();
+        let mut finding = Finding {
+            wall_ms: clock::wall_ms() + 60_000,
+            ..Finding::default()
+        };
+        place_in_time(&mut finding, exited);
+        assert_eq!(finding.monotonic_ns, exited);
+        let mut finding = Finding {
+            wall_ms: clock::wall_ms() - 5_000,
+            ..Finding::default()
+        };
+        place_in_time(&mut finding, exited);
+        assert!(finding.monotonic_ns < exited);
+    }
 }

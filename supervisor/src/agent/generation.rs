@@ -91,6 +91,26 @@ impl Generation {
 }
 
 impl Worker {
+    /// How it ended, if it has. A record that an earlier agent has acknowledged is not repeated by the keeper, but what
+    /// it said is known from the welcome.
+    pub(super) fn exit_record(&self) -> Option<ExitRecord> {
+        let view = &self.view;
+        let from_welcome = || {
+            Some(ExitRecord {
+                sequence: 0,
+                generation: view.generation,
+                rank: view.rank,
+                local_rank: view.local_rank,
+                pid: view.pid,
+                exit: view.exit?,
+                spawn_error: view.spawn_error.clone(),
+                while_stopping: false,
+                at_ns: view.ended_ns?,
+            })
+        };
+        self.record.clone().or_else(from_welcome)
+    }
+
     fn status(&self) -> v1::Worker {
         let (exit_code, signal) = match self.view.exit {
             Some(Exit::Code(code)) => (Some(code), None),

@@ -26,11 +26,6 @@ pub(crate) enum Request {
     Start(StartRequest),
     /// End every process of the job on this node: `first_signal`, then SIGKILL when the grace is over.
     Stop(StopRequest),
-    /// Pass a signal on to the workers.
-    Signal {
-        /// Number of the signal.
-        signal: i32,
-    },
     /// Every exit record up to this number was dealt with.
     Acknowledge {
         /// [`ExitRecord::sequence`].

@@ -190,11 +190,6 @@ impl Keeper {
                 }
                 Request::Start(start) => self.start(&start, descriptors),
                 Request::Stop(stop) => self.stop(stop, now),
-                Request::Signal { signal } => {
-                    if let Ok(signal) = Signal::try_from(signal) {
-                        self.signal_workers(signal);
-                    }
-                }
                 Request::Acknowledge { sequence } => {
                     self.exits.retain(|exit| exit.sequence > sequence);
                 }

@@ -3,7 +3,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 
 use super::*;
 use crate::pipe::Pipe;
@@ -155,7 +155,7 @@ fn a_child_of_a_thread_that_ended_does_not_survive_it() {
     .join()
     .unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !crate::exit::is_waiting_to_be_reaped(pid) {
+    while !is_waiting_to_be_reaped(pid) {
         assert!(
             Instant::now() < deadline,
             "the child outlived the thread that made it"
@@ -163,6 +163,15 @@ fn a_child_of_a_thread_that_ended_does_not_survive_it() {
         std::thread::yield_now();
     }
     waitpid(pid, None).unwrap();
+}
+
+/// Whether a child has ended but was not reaped yet.
+fn is_waiting_to_be_reaped(pid: Pid) -> bool {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::WEXITED;
+    matches!(
+        waitid(Id::Pid(pid), flags),
+        Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
+    )
 }
 
 #[test]

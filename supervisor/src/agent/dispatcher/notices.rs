@@ -12,11 +12,12 @@ use steadfast_proto::v1::Finding;
 use tokio::time::Instant;
 
 use super::Agent;
+use crate::agent::generation::Worker;
 use crate::agent::link::Arrival;
 use crate::agent::resume::{spawn_failure, worker_exit};
 use crate::agent::{AgentError, exits};
 use crate::keeper::protocol::{ExitRecord, Notice, Request, Unkillable};
-use crate::output::{Stream, StreamKind, StreamPipes};
+use crate::output::{Stream, StreamKind, StreamPipes, stream_log};
 
 /// How long the last output of a generation is waited for, once nothing of it runs.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
@@ -206,10 +207,15 @@ impl Agent {
             .generation
             .workers
             .values()
-            .filter_map(|worker| worker.record.clone())
+            .filter_map(Worker::exit_record)
             .collect();
         for record in records.iter().filter(|record| !record.exit.is_success()) {
-            let tail = self.outputs.tail(generation, record.local_rank);
+            let mut tail = self.outputs.tail(generation, record.local_rank);
+            if tail.stderr.is_empty() && self.welcome.incarnation > 1 {
+                let stderr = stream_of(record, StreamKind::Stderr);
+                let log = stream_log(&self.settings.log.run_dir, stderr);
+                tail.stderr = exits::last_lines(log).await;
+            }
             let finding = exits::explain(&self.settings, record, &tail);
             self.tell(exit_event(record, Some(finding))).await?;
         }
@@ -231,6 +237,17 @@ impl Agent {
                 process.pid, process.name, process.state
             ));
         }
+    }
+}
+
+fn stream_of(record: &ExitRecord, kind: StreamKind) -> Stream {
+    let restart_count = u32::try_from(record.generation.saturating_sub(1)).unwrap_or(u32::MAX);
+    Stream {
+        generation: record.generation,
+        restart_count,
+        rank: record.rank,
+        local_rank: record.local_rank,
+        kind,
     }
 }
 
