@@ -38,7 +38,7 @@ impl Cgroup {
         let group = Cgroup {
             path: path.to_owned(),
         };
-        let usable = group.path.join("cgroup.kill").exists() && group.members_file().is_ok();
+        let usable = group.path.join("cgroup.kill").exists() && group.can_be_joined();
         if usable {
             return Ok(group);
         }
@@ -54,15 +54,20 @@ impl Cgroup {
         &self.path
     }
 
-    /// The file through which a process joins.
+    /// Its directory, open: what a child is born into it by.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened for writing.
-    pub fn members_file(&self) -> io::Result<File> {
+    /// When it cannot be opened.
+    pub fn directory(&self) -> io::Result<File> {
+        File::open(&self.path)
+    }
+
+    fn can_be_joined(&self) -> bool {
         OpenOptions::new()
             .write(true)
             .open(self.path.join("cgroup.procs"))
+            .is_ok()
     }
 
     /// Sends SIGKILL to every process in it and below, in one stroke.

@@ -39,7 +39,7 @@ pub struct SpawnRequest<'a> {
     pub parent_death_signal: Option<Signal>,
     /// Largest core dump in bytes, soft and hard; the parent's limit when absent.
     pub core_limit: Option<u64>,
-    /// An open `cgroup.procs` to join before anything of the program runs.
+    /// The directory of a cgroup v2 that the child is in before anything of the program runs.
     pub cgroup: Option<BorrowedFd<'a>>,
 }
 

@@ -92,7 +92,7 @@ impl Worker {
         let stdin = std::io::stdin();
         let members = surroundings
             .cgroup
-            .map(Cgroup::members_file)
+            .map(Cgroup::directory)
             .transpose()
             .map_err(|error| format!("could not open the cgroup: {error}"))?;
         let environment = with_additions(surroundings.environment, &request.environment);

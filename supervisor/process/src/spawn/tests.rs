@@ -115,6 +115,38 @@ fn a_missing_directory_is_told_apart_from_a_missing_program() {
 }
 
 #[test]
+fn a_child_is_in_its_cgroup_before_anything_of_it_runs() {
+    let name = format!("steadfast-spawn-test-{}", std::process::id());
+    let cgroup = match crate::cgroup::Cgroup::create_below_own(&name) {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return eprintln!("SKIPPED: needs a writable cgroup v2: {reason}"),
+    };
+    let ended = run(&["/bin/cat", "/proc/self/cgroup"], |request| {
+        let leaked: &'static File = Box::leak(Box::new(cgroup.directory().unwrap()));
+        request.cgroup = Some(leaked.as_fd());
+    });
+    cgroup.remove().unwrap();
+    let own = ended.output.lines().find(|line| line.starts_with("0::"));
+    assert!(own.unwrap().ends_with(&name), "{}", ended.output);
+}
+
+#[test]
+fn a_directory_that_is_no_cgroup_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let ended = run(&["/bin/true"], |request| {
+        let leaked: &'static File = Box::leak(Box::new(File::open(directory.path()).unwrap()));
+        request.cgroup = Some(leaked.as_fd());
+    });
+    assert!(matches!(
+        ended.report,
+        ReportState::Failed(ExecFailure {
+            step: Step::Cgroup,
+            ..
+        })
+    ));
+}
+
+#[test]
 fn descriptor_three_reaches_the_child() {
     let file = crate::memory_file::with_content("three", b"from three").unwrap();
     let ended = run(&["/bin/sh", "-c", "cat <&3"], |request| {
