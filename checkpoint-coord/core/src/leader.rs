@@ -284,7 +284,8 @@ impl Leader {
         let members = self.view.members().values();
         let of_members = members.filter_map(|record| record.value.request.as_ref());
         let of_the_plan = self.view.plan().and_then(|plan| plan.value.phase.request());
-        of_members.chain(of_the_plan)
+        let kept = self.view.requests().map(|(_, request)| request);
+        of_members.chain(of_the_plan).chain(kept)
     }
 
     fn ledger(&self) -> Ledger {

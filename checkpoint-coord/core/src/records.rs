@@ -56,6 +56,10 @@ pub struct FindingsRecord {
     pub version: u32,
     /// In the order in which they were found.
     pub findings: Vec<Finding>,
+    /// What somebody asked of the job through that member. It stands here as well as in the member's own record, which
+    /// dies with its lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,

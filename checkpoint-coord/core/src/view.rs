@@ -10,7 +10,7 @@ use crate::keys::KeyKind;
 use crate::records::decode;
 use crate::{
     Change, ChangeBatch, FindingsRecord, Generation, JobResult, JobSpec, KeyValue, Keys,
-    LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Plan, RecordError, Revision,
+    LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Plan, RecordError, Request, Revision,
 };
 
 /// A record and where it stands in the store's history.
@@ -125,6 +125,13 @@ impl View {
             .filter(|((of, _), _)| *of == generation)
             .flat_map(|(_, record)| record.value.findings.iter().cloned())
             .collect()
+    }
+
+    /// What was asked of the job, as the records of findings have it; the newest generation last.
+    pub fn requests(&self) -> impl Iterator<Item = (&NodeName, &Request)> {
+        self.findings
+            .iter()
+            .filter_map(|((_, node), record)| Some((node, record.value.request.as_ref()?)))
     }
 
     /// Generations and nodes that have a record of findings.

@@ -137,6 +137,7 @@ impl Bench {
         let record = FindingsRecord {
             version: RECORD_VERSION,
             findings: vec![finding],
+            request: None,
             extra: BTreeMap::new(),
         };
         self.write(&put(
@@ -321,6 +322,24 @@ fn a_stop_outlives_the_record_of_the_member_that_was_asked() {
     });
     // Registered anew after its lease ran out, it knows nothing of the wish any more.
     bench.report("a", MemberPhase::Stopped, |record| record.request = None);
+    assert_eq!(bench.result().outcome, JobOutcome::Stopped);
+}
+
+#[test]
+fn a_stop_that_no_leader_has_seen_in_time_is_found_among_the_findings() {
+    let mut bench = Bench::one(3);
+    let stop = RequestKind::Stop {
+        signal: 15,
+        grace_ms: None,
+    };
+    let record = FindingsRecord {
+        version: RECORD_VERSION,
+        request: Some(request(stop, 1)),
+        ..FindingsRecord::default()
+    };
+    let key = keys().findings(Generation(1), &"a".into());
+    bench.write(&put(key, encode(&record)));
+    bench.report("a", MemberPhase::Stopped, |_| {});
     assert_eq!(bench.result().outcome, JobOutcome::Stopped);
 }
 

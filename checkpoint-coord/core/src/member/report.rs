@@ -54,17 +54,23 @@ impl Member {
                 lease: None,
             });
         }
-        let written = self
-            .written
-            .as_ref()
-            .map(|written| (written.record.generation, written.findings.as_slice()));
+        let to_keep = |report: &Report| {
+            let record = &report.record;
+            (
+                record.generation,
+                report.findings.clone(),
+                record.request.clone(),
+            )
+        };
         let generation = report.record.generation;
-        if !report.findings.is_empty() && written != Some((generation, &report.findings)) {
+        let is_empty = report.findings.is_empty() && report.record.request.is_none();
+        if !is_empty && self.written.as_ref().map(to_keep) != Some(to_keep(report)) {
             transaction.then.push(Operation::Put {
                 key: keys.findings(generation, &self.settings.node),
                 value: encode(&FindingsRecord {
                     version: RECORD_VERSION,
                     findings: report.findings.clone(),
+                    request: report.record.request.clone(),
                     extra: BTreeMap::new(),
                 }),
                 lease: None,

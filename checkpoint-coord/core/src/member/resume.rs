@@ -23,6 +23,11 @@ impl Member {
         self.resumed = true;
         self.next_port = next_port;
         let record = self.adopt_record();
+        if self.request.is_none() {
+            let kept = self.view.requests();
+            let own = kept.filter(|(node, _)| **node == self.settings.node);
+            self.request = own.last().map(|(_, request)| request.clone());
+        }
         self.last_write = self.view.revision();
         let generation = workers
             .iter()
