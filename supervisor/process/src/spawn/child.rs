@@ -16,9 +16,6 @@ use nix::unistd::Pid;
 
 use super::{Prepared, SpawnRequest};
 
-/// `CLONE_INTO_CGROUP` of `linux/sched.h`, which libc's headers do not have everywhere.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
 /// Why a child could not become the program that it was meant to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecFailure {
@@ -117,12 +114,13 @@ pub(super) fn fork_and_execute(
     let arguments = pointers(&prepared.arguments);
     let environment = pointers(&prepared.environment);
     let parent = nix::unistd::getpid();
-    let (pid, in_cgroup) = create(request.cgroup);
+    // SAFETY: the child runs `become_program` only, which allocates nothing and takes no lock (module docs), so it
+    // does not matter in which state other threads left theirs.
+    let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let birth = Birth { parent, in_cgroup };
-            let failure = become_program(request, prepared, &birth, &arguments, &environment);
+            let failure = become_program(request, prepared, parent, &arguments, &environment);
             let bytes = failure.to_bytes();
             // SAFETY: `bytes` is a live array of that length; a failed write changes nothing for us.
             let _written =
@@ -134,54 +132,15 @@ pub(super) fn fork_and_execute(
     }
 }
 
-/// Creates the child: `fork`, but born into the cgroup where the kernel (5.7 and newer) can do that. To move it there
-/// afterwards would make it wait for other processors, for ten milliseconds and more. Returns 0 in the child, and -1 when
-/// there is none; and whether the child is in the cgroup, or needs to be in none.
-fn create(cgroup: Option<BorrowedFd<'_>>) -> (libc::pid_t, bool) {
-    if let Some(cgroup) = cgroup
-        && let Some(pid) = clone_into(cgroup)
-    {
-        return (pid, true);
-    }
-    // SAFETY: the child runs `become_program` only, which allocates nothing and takes no lock (module docs), so it
-    // does not matter in which state other threads left theirs.
-    let pid = unsafe { libc::fork() };
-    (pid, cgroup.is_none())
-}
-
-fn clone_into(cgroup: BorrowedFd<'_>) -> Option<libc::pid_t> {
-    // SAFETY: all zeros is a valid value of this plain structure: no flags, no pointers.
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = CLONE_INTO_CGROUP;
-    arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
-    arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
-    // SAFETY: the structure is live and of the size that is passed. Without CLONE_VM and without a stack this is a
-    // fork; what was said of `fork` above holds here.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw const arguments,
-            size_of::<libc::clone_args>(),
-        )
-    };
-    libc::pid_t::try_from(result).ok().filter(|&pid| pid >= 0)
-}
-
-/// What a child must know of how it came to be.
-struct Birth {
-    parent: Pid,
-    in_cgroup: bool,
-}
-
 /// Runs in the child. Returns only if something failed.
 fn become_program(
     request: &SpawnRequest<'_>,
     prepared: &Prepared,
-    birth: &Birth,
+    parent: Pid,
     arguments: &[*const c_char],
     environment: &[*const c_char],
 ) -> ExecFailure {
-    if let Err(failure) = arrange(request, prepared, birth) {
+    if let Err(failure) = arrange(request, prepared, parent) {
         return failure;
     }
     // SAFETY: both vectors end with a null pointer and point into `CString`s that the parent's copy of memory keeps.
@@ -201,7 +160,7 @@ fn become_program(
 fn arrange(
     request: &SpawnRequest<'_>,
     prepared: &Prepared,
-    birth: &Birth,
+    parent: Pid,
 ) -> Result<(), ExecFailure> {
     if request.own_session {
         // SAFETY: no memory is involved; a fresh child leads no process group, so it cannot fail.
@@ -211,14 +170,12 @@ fn arrange(
         // SAFETY: prctl with integer arguments only.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as c_int, 0, 0, 0) };
         // The parent may have died before the line above took effect: nobody would ever end this child.
-        if nix::unistd::getppid() != birth.parent {
+        if nix::unistd::getppid() != parent {
             // SAFETY: ends this child, as the missed signal would have.
             unsafe { libc::_exit(127) };
         }
     }
-    if let Some(cgroup) = request.cgroup
-        && !birth.in_cgroup
-    {
+    if let Some(cgroup) = request.cgroup {
         join(cgroup)?;
     }
     if let Some(bytes) = request.core_limit {
@@ -233,6 +190,11 @@ fn arrange(
 }
 
 /// Moves this process into the cgroup with this directory.
+///
+/// To be born into it (`CLONE_INTO_CGROUP`) would save the ten to twenty milliseconds that the move waits for other
+/// processors. But a kernel (6.18 at least, `cgroup_css_set_fork`) then compares how often the *parent's* cgroup was
+/// killed with how often this one was, and kills the child at birth when they differ: as in every generation after one
+/// that had to be ended by `cgroup.kill`.
 fn join(cgroup: BorrowedFd<'_>) -> Result<(), ExecFailure> {
     let name = c"cgroup.procs".as_ptr();
     let flags = libc::O_WRONLY | libc::O_CLOEXEC;
