@@ -28,6 +28,7 @@ use std::process::ExitCode;
 
 use crate::cli::Invocation;
 use crate::console_line::say;
+use crate::keeper::KeeperError;
 
 fn main() -> ExitCode {
     let host = match config::Host::current() {
@@ -38,11 +39,17 @@ fn main() -> ExitCode {
     match cli::parse(&host, &arguments) {
         Ok(Invocation::Run(settings)) => match keeper::run(*settings) {
             Ok(code) => ExitCode::from(code),
-            Err(error) => fail(&error, exit_code::ExitCode::Configuration),
+            Err(error @ KeeperError::RuntimeDir(_)) => {
+                fail(&error, exit_code::ExitCode::Configuration)
+            }
+            Err(error @ KeeperError::System { .. }) => {
+                fail(&error, exit_code::ExitCode::Infrastructure)
+            }
         },
         Ok(Invocation::Agent) => match agent::run() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, exit_code::ExitCode::Configuration),
+            // For the keeper alone to see.
+            Err(error) => fail(&error, exit_code::ExitCode::Infrastructure),
         },
         Ok(Invocation::Control(request)) => control::command::run(&request),
         Ok(Invocation::HostList(request)) => {

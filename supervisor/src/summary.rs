@@ -74,7 +74,13 @@ pub(crate) fn failure(failure: &Failure, colour: bool) -> String {
     line(&"=".repeat(WIDTH));
     line(&paint.red(&format!("{} FAILED", failure.program)));
     line(&"-".repeat(WIDTH));
-    line("Failures:");
+    line("Root Cause (first observed failure):");
+    match &failure.cause {
+        Some(finding) => line(&worker(0, finding, failure, true)),
+        None => line("  no worker failed"),
+    }
+    line(&"-".repeat(WIDTH));
+    line("Other Failures:");
     if failure.others.is_empty() {
         line("  <NO_OTHER_FAILURES>");
     }
@@ -85,12 +91,6 @@ pub(crate) fn failure(failure: &Failure, colour: bool) -> String {
     }
     if others.len() > MAX_OTHERS {
         line(&format!("  ... and {} more", others.len() - MAX_OTHERS));
-    }
-    line(&"-".repeat(WIDTH));
-    line("Root Cause (first observed failure):");
-    match &failure.cause {
-        Some(finding) => line(&worker(0, finding, failure, true)),
-        None => line("  no worker failed"),
     }
     line(&"-".repeat(WIDTH));
     line(&paint.bold(&format!("Ended: {}", failure.reason)));

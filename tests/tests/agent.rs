@@ -278,3 +278,41 @@ fn killed_between_a_failure_and_its_explanation_it_is_still_explained() {
         "{outcome}"
     );
 }
+
+#[test]
+fn killed_when_the_keeper_has_stopped_the_workers_it_loses_none_of_their_last_lines() {
+    // Few enough to fit into the worker's pipe while there is nobody to read it.
+    const LINES: u64 = 3000;
+    let lines = format!("lines:{LINES}:0");
+    let options = [
+        "--nproc-per-node",
+        "2",
+        "--console=false",
+        "--stop-grace",
+        "5s",
+    ];
+    let mut job = Launch::run(&options)
+        .worker(&["wait-file:go", &lines, "record:written", "hang"])
+        .start();
+    job.started(0, 2);
+    let agent = job.eventually("an agent in charge", |job| {
+        job.status().and_then(|_| job.agent())
+    });
+    assert!(send(agent, Signal::SIGSTOP));
+    job.touch("go");
+    job.eventually("all lines in the pipes", |job| {
+        (job.records_of("written").len() == 2).then_some(())
+    });
+    let workers = [job.worker(0, 0), job.worker(0, 1)];
+    // No agent answers, so the keeper stops the workers by itself.
+    job.signal(Signal::SIGTERM);
+    job.eventually("the end of the workers", |_| {
+        (!workers.iter().any(|&worker| is_alive(worker))).then_some(())
+    });
+    assert!(send(agent, Signal::SIGKILL));
+    job.wait().ended_with(143);
+    for rank in 0..2 {
+        let same = job.log(0, rank, "stdout") == numbered_lines(LINES, rank);
+        assert!(same, "the log of rank {rank} is not what it wrote");
+    }
+}

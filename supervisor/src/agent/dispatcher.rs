@@ -189,11 +189,7 @@ impl Agent {
             self.generation.attach(worker);
         }
         self.tell(resume(&self.welcome, next_port)).await?;
-        let (incarnation, stopped) = (self.welcome.incarnation, self.welcome.stopped_generation);
-        if stopped > 0 && stopped == self.generation.number {
-            let unkillable = self.welcome.unkillable.clone();
-            self.on_stopped(stopped, unkillable).await?;
-        }
+        let incarnation = self.welcome.incarnation;
         if let Some(signal) = self.welcome.interrupts.first().copied() {
             self.tell(MemberEvent::Interrupt { signal, count: 1 })
                 .await?;

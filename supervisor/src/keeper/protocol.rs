@@ -88,7 +88,9 @@ pub(crate) struct StopRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Notice {
-    /// First notice to every agent. Comes with one descriptor: the memory file of the embedded store.
+    /// First notice to every agent. Comes with one descriptor: the memory file of the embedded store. The notices that
+    /// follow at once repeat, in this order, the workers with their output, the exits that were not acknowledged, and
+    /// the stop if the newest generation has been stopped.
     Welcome(Welcome),
     /// A worker and its output. Comes with six descriptors: for stdout, then stderr, the worker's pipe (read end) and
     /// the spool (read end, write end).
@@ -146,10 +148,6 @@ pub(crate) struct Welcome {
     pub(crate) cgroup_reason: Option<String>,
     /// All workers of the newest generation, whether they live or not; empty before the first one.
     pub(crate) workers: Vec<WorkerView>,
-    /// The generation that was stopped last: nothing of it or of older ones runs.
-    pub(crate) stopped_generation: u64,
-    /// What could not be ended when that generation was stopped.
-    pub(crate) unkillable: Vec<Unkillable>,
     /// When the stop of the newest generation began, if it has, on the monotonic clock.
     pub(crate) stop_began_ns: Option<u64>,
     /// Signals by which somebody asked for the end of the job.

@@ -241,6 +241,19 @@ impl Keeper {
         for exit in &self.exits {
             self.agent.tell(&Notice::Exited(exit.clone()), &[]);
         }
+        // Last: what the workers have printed must be in the agent's hands before it hears that nothing more comes.
+        if self.generation > 0 && self.stopped_generation >= self.generation {
+            self.tell_stopped();
+        }
+    }
+
+    /// Tells the agent that nothing of the newest generation runs any more.
+    fn tell_stopped(&mut self) {
+        let notice = Notice::Stopped {
+            generation: self.stopped_generation,
+            unkillable: self.unkillable.clone(),
+        };
+        self.agent.tell(&notice, &[]);
     }
 
     fn welcome(&self) -> Welcome {
@@ -262,8 +275,6 @@ impl Keeper {
                 .map(|cgroup| cgroup.path().to_owned()),
             cgroup_reason: self.cgroup.as_ref().err().cloned(),
             workers: newest.map(Worker::view).collect(),
-            stopped_generation: self.stopped_generation,
-            unkillable: self.unkillable.clone(),
             stop_began_ns: self.stop_began_ns,
             interrupts: self.interrupts.received().to_vec(),
             dropped_bytes: self.dropped_bytes,

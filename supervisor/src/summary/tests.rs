@@ -61,17 +61,6 @@ fn a_failure_names_the_cause_and_its_consequences() {
     ============================================================
     train.py FAILED
     ------------------------------------------------------------
-    Failures:
-    [1]:
-      time      : 2026-11-30_12:43:30
-      host      : node1
-      rank      : 1 (local_rank: 1)
-      exitcode  : -6 (pid: 101)
-      error_file: <N/A>
-      what      : was killed by SIGABRT: the connection to another worker was lost (a consequence of the root cause)
-      traceback : Signal 6 (SIGABRT) received by PID 101; its last lines:
-        Connection reset by peer
-    ------------------------------------------------------------
     Root Cause (first observed failure):
     [0]:
       time      : 2026-11-30_12:43:30
@@ -84,6 +73,17 @@ fn a_failure_names_the_cause_and_its_consequences() {
       traceback : Traceback (most recent call last):
           File "train.py", line 3, in main
         ValueError: bad batch
+    ------------------------------------------------------------
+    Other Failures:
+    [1]:
+      time      : 2026-11-30_12:43:30
+      host      : node1
+      rank      : 1 (local_rank: 1)
+      exitcode  : -6 (pid: 101)
+      error_file: <N/A>
+      what      : was killed by SIGABRT: the connection to another worker was lost (a consequence of the root cause)
+      traceback : Signal 6 (SIGABRT) received by PID 101; its last lines:
+        Connection reset by peer
     ------------------------------------------------------------
     Ended: all 3 restarts are used up
       generation 2, 1 restart, last step seen: 120
@@ -120,9 +120,6 @@ fn a_killed_worker_without_a_word_still_gets_a_paragraph() {
     ============================================================
     train.py FAILED
     ------------------------------------------------------------
-    Failures:
-      <NO_OTHER_FAILURES>
-    ------------------------------------------------------------
     Root Cause (first observed failure):
     [0]:
       time      : <N/A>
@@ -132,6 +129,9 @@ fn a_killed_worker_without_a_word_still_gets_a_paragraph() {
       error_file: <N/A>
       what      : was killed by SIGKILL
       traceback : Signal 9 (SIGKILL) received by PID 100
+    ------------------------------------------------------------
+    Other Failures:
+      <NO_OTHER_FAILURES>
     ------------------------------------------------------------
     Ended: all 3 restarts are used up
       generation 1, no restart, no training step was seen

@@ -32,11 +32,7 @@ impl Keeper {
         }
         self.interrupts.answered();
         if self.stopped_generation >= request.generation && self.generation == request.generation {
-            let notice = Notice::Stopped {
-                generation: request.generation,
-                unkillable: self.unkillable.clone(),
-            };
-            return self.agent.tell(&notice, &[]);
+            return self.tell_stopped();
         }
         self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
         if let Some(ladder) = &mut self.ladder {
@@ -77,11 +73,7 @@ impl Keeper {
                 self.stopped_generation = ladder.generation();
                 self.unkillable.extend(unkillable);
                 self.reserved.clear();
-                let notice = Notice::Stopped {
-                    generation: self.stopped_generation,
-                    unkillable: self.unkillable.clone(),
-                };
-                self.agent.tell(&notice, &[]);
+                self.tell_stopped();
             }
         }
     }
