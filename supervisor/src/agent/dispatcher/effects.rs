@@ -61,7 +61,8 @@ impl Agent {
             ));
             return Ok(());
         };
-        self.outputs.forget(generation.saturating_sub(1));
+        // The last words of the generation before may still be on their way to a slow disk.
+        self.outputs.forget(generation.saturating_sub(2));
         let directories = launch::make_directories(&self.settings, plan, member.slots).await;
         if let Err(error) = directories {
             self.say(&format!(

@@ -21,6 +21,8 @@ use crate::output::{Stream, StreamKind, StreamPipes, stream_log};
 
 /// How long the last output of a generation is waited for, once nothing of it runs.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
+/// Most streams that are named in one message.
+const NAMED_STREAMS: usize = 4;
 
 impl Agent {
     pub(super) async fn on_notice(&mut self, arrival: Arrival) -> Result<(), AgentError> {
@@ -172,6 +174,7 @@ impl Agent {
             while let Ok(event) = self.output_events.try_recv() {
                 self.on_output(event).await?;
             }
+            self.report_unwritten(&drained.unfinished);
             self.explain_exits(generation).await?;
             let fields = json!({
                 "unkillable": unkillable,
@@ -220,6 +223,26 @@ impl Agent {
             self.tell(exit_event(record, Some(finding))).await?;
         }
         Ok(())
+    }
+
+    /// Output that is held up is waited for no longer, but it is not forgotten without a word.
+    fn report_unwritten(&self, streams: &[Stream]) {
+        let names: Vec<String> = streams
+            .iter()
+            .take(NAMED_STREAMS)
+            .map(|stream| format!("rank {} ({})", stream.rank, stream.kind.name()))
+            .collect();
+        if !names.is_empty() {
+            let others = match streams.len().saturating_sub(NAMED_STREAMS) {
+                0 => String::new(),
+                more => format!(" and {more} others"),
+            };
+            self.say(&format!(
+                "the last output of {}{others} is not written yet: a log disk or the console is slow, or a process \
+                 that cannot be killed holds it open. What is not written when the job ends is lost",
+                names.join(", ")
+            ));
+        }
     }
 
     pub(super) fn report_unkillable(&mut self, unkillable: &[Unkillable]) {
