@@ -118,6 +118,11 @@ impl Store for EmbeddedStore {
         Ok((entries, inner.state.revision()))
     }
 
+    async fn get(&self, key: &str) -> Result<(Option<KeyValue>, Revision), StoreError> {
+        let inner = self.lock();
+        Ok((inner.state.get(key).cloned(), inner.state.revision()))
+    }
+
     async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         self.lock().transact(transaction)
     }

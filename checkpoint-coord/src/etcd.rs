@@ -64,19 +64,25 @@ impl EtcdStore {
     fn prefix(&self) -> &str {
         &self.endpoints.settings().prefix
     }
-}
 
-impl Store for EtcdStore {
-    async fn range(&self, prefix: &str) -> Result<(Vec<KeyValue>, Revision), StoreError> {
-        let key = format!("{}{prefix}", self.prefix());
-        let read = async |client: Client| {
+    async fn read(
+        &self,
+        key: &str,
+        options: GetOptions,
+    ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
+        let key = format!("{}{key}", self.prefix());
+        let read = async |client: Client, options: GetOptions| {
             let mut client = client.kv_client().max_decoding_message_size(MESSAGE_LIMIT);
-            let options = GetOptions::new().with_prefix();
             Ok(client.get(key.as_str(), Some(options)).await?)
         };
-        let answer = request(&self.endpoints, Repeat::Harmless, "a read", |client, _| {
-            read(client)
-        });
+        let timeout = self.endpoints.settings().request_timeout;
+        let answer = request(
+            &self.endpoints,
+            Repeat::Harmless,
+            timeout,
+            "a read",
+            |client, _| read(client, options.clone()),
+        );
         let response = answer
             .await
             .value
@@ -89,6 +95,17 @@ impl Store for EtcdStore {
             .map_err(StoreError::Corrupt)?;
         Ok((entries, revision(response.header())?))
     }
+}
+
+impl Store for EtcdStore {
+    async fn range(&self, prefix: &str) -> Result<(Vec<KeyValue>, Revision), StoreError> {
+        self.read(prefix, GetOptions::new().with_prefix()).await
+    }
+
+    async fn get(&self, key: &str) -> Result<(Option<KeyValue>, Revision), StoreError> {
+        let (mut entries, revision) = self.read(key, GetOptions::new()).await?;
+        Ok((entries.pop(), revision))
+    }
 
     async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         translation::check(&transaction)?;
@@ -96,6 +113,7 @@ impl Store for EtcdStore {
         let answer = request(
             &self.endpoints,
             Repeat::Never,
+            self.endpoints.settings().request_timeout,
             "a transaction",
             |mut client, _| {
                 let txn = txn.clone();
@@ -123,6 +141,7 @@ impl Store for EtcdStore {
         let answer = request(
             &self.endpoints,
             Repeat::Harmless,
+            self.endpoints.settings().lease_timeout,
             "a request for a lease",
             |mut client, _| async move { Ok(client.lease_grant(seconds, None).await?) },
         );
@@ -144,6 +163,7 @@ impl Store for EtcdStore {
         let answer = request(
             &self.endpoints,
             Repeat::Harmless,
+            self.endpoints.settings().lease_timeout,
             "the renewal of a lease",
             |mut client, _| async move {
                 client.lease_keep_alive(lease.0).await?;
@@ -160,6 +180,7 @@ impl Store for EtcdStore {
         let answer = request(
             &self.endpoints,
             Repeat::Harmless,
+            self.endpoints.settings().lease_timeout,
             "the return of a lease",
             |mut client, _| async move {
                 client.lease_revoke(lease.0).await?;

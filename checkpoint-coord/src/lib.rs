@@ -24,6 +24,6 @@ mod session;
 mod store;
 
 pub use session::{
-    Clock, HostEffect, SessionError, SessionPorts, SessionSettings, StatusView, run_session,
+    Clock, Hint, HostEffect, SessionError, SessionPorts, SessionSettings, StatusView, run_session,
 };
 pub use store::{Store, StoreError, Watch, WatchError, WatchFeed, watch_channel};

@@ -4,26 +4,37 @@
 //! One future, one loop: it waits for the next input (an event from the agent, a change of the store, the answer to a
 //! store call, a deadline), hands it to the machines, and carries out their effects. Store calls are in flight while the
 //! loop goes on, so a store that does not answer never keeps a fault or a signal from being acted upon.
+//!
+//! A member watches only what concerns every member; a leader watches everything that belongs to the job.
 
 mod calls;
+mod earlier_run;
+mod host;
+mod lease;
+mod opening;
+mod reading;
 mod status;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use steadfast_core::{
-    Instant, JobResult, Leader, LeaderEffect, LeaderEvent, LeaderSettings, LeaderState, LeaseId,
-    Member, MemberEffect, MemberEvent, MemberSettings, Plan, Revision, View,
+    ChangeBatch, Instant, JobResult, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
+    LeaderState, Member, MemberEvent, MemberSettings, MemberState, Revision,
 };
-use tokio::sync::{mpsc, watch};
 
-use crate::{Store, StoreError, Watch};
+use crate::{Store, StoreError, Watch, WatchError};
 use calls::{Calls, Done};
+pub use host::{Hint, HostEffect, SessionPorts};
+use lease::{Held, Lease};
 pub use status::StatusView;
 
 /// How long to wait before something is tried again that a store refused.
 const RETRY: Duration = Duration::from_millis(200);
+/// How often to look whether another supervisor under our name is gone.
+const NAME_LOOK: Duration = Duration::from_millis(500);
 
 /// Monotonic time. Production reads `CLOCK_MONOTONIC`, as the keeper does; any closure will do.
 pub trait Clock: Send {
@@ -40,55 +51,17 @@ impl<F: Fn() -> Instant + Send> Clock for F {
 /// What a session must know.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
-    /// The member's. The session gets its own lease; `lease` is ignored.
+    /// The member's. The session gets its own lease; `lease` is ignored. When it is not `shared`, there are no fences.
     pub member: MemberSettings,
     /// The leader's patience.
     pub leader: LeaderSettings,
     /// Time after which the store forgets a member that does not renew its lease. On an embedded store it should be
     /// long, since nobody else is there to notice; an hour will do.
     pub lease_ttl: Duration,
-}
-
-/// The session's ends of the channels between it and the agent.
-#[derive(Debug)]
-pub struct SessionPorts {
-    /// What happened on this node; [`MemberEvent::Resume`] first. Events about the store come from the session itself.
-    /// When the other end is dropped, the session ends without leaving the job.
-    pub events: mpsc::Receiver<MemberEvent>,
-    /// What the agent is to do, in this order. Unbounded, so that the two can never wait for each other.
-    pub effects: mpsc::UnboundedSender<HostEffect>,
-    /// How things stand.
-    pub status: watch::Sender<StatusView>,
-}
-
-/// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.
-#[derive(Debug, Clone, PartialEq)]
-pub enum HostEffect {
-    /// Start this node's workers as the plan says.
-    Start {
-        /// The plan; it names this node.
-        plan: Plan,
-    },
-    /// Stop this node's workers. May be repeated.
-    Stop {
-        /// Which generation.
-        generation: steadfast_core::Generation,
-        /// First signal.
-        first_signal: i32,
-        /// Time until SIGKILL.
-        grace: Duration,
-        /// Why, in words.
-        reason: String,
-    },
-    /// Send SIGKILL now to what is left of a generation.
-    KillNow {
-        /// Which generation.
-        generation: steadfast_core::Generation,
-    },
-    /// Tell the user.
-    Say(String),
-    /// The job has ended. The last effect.
-    Finish(JobResult),
+    /// The same while training steps vouch for the workers.
+    pub witness_lease_ttl: Duration,
+    /// Whether an earlier life of the agent took part already. What is in the store is then of this very run.
+    pub resumed: bool,
 }
 
 /// Why a session could not go on.
@@ -118,7 +91,9 @@ pub async fn run_session<S: Store, C: Clock>(
     clock: C,
     ports: SessionPorts,
 ) -> Result<Option<JobResult>, SessionError> {
-    let mut session = Session::open(store, settings, clock, ports).await?;
+    let Some(mut session) = Session::open(store, settings, clock, ports).await? else {
+        return Ok(None);
+    };
     let result = session.run().await;
     if let Ok(Some(_)) = &result {
         session.leave().await;
@@ -131,17 +106,25 @@ struct Session<S, C> {
     settings: SessionSettings,
     clock: C,
     ports: SessionPorts,
+    /// What the agent told before the store answered.
+    early: VecDeque<MemberEvent>,
     member: Member,
     leader: Option<Leader>,
+    /// We hold the leader's record of this epoch, and are reading everything that a leader must know.
+    elected: Option<Revision>,
     calls: Calls<S>,
     watch: Option<Watch>,
-    lease: LeaseId,
+    lease: Lease,
+    /// The fence that the agent was told last.
+    fence: Option<HostEffect>,
     /// What was in the store at this revision was there before us.
     opened_at: Revision,
     /// When to renew the lease, to campaign again, to watch again.
     renew_at: Instant,
     campaign_at: Option<Instant>,
     relist_at: Option<Instant>,
+    /// When to look for our own record.
+    look_at: Option<Instant>,
     result: Option<JobResult>,
 }
 
@@ -149,72 +132,36 @@ struct Session<S, C> {
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Input {
     Agent(Option<MemberEvent>),
-    Watched(Result<steadfast_core::ChangeBatch, crate::WatchError>),
+    Hint(Hint),
+    Watched(Result<Vec<ChangeBatch>, WatchError>),
     Done(Done),
     Deadline,
 }
 
 impl<S: Store, C: Clock> Session<S, C> {
-    async fn open(
-        store: S,
-        mut settings: SessionSettings,
-        clock: C,
-        ports: SessionPorts,
-    ) -> Result<Self, SessionError> {
-        let failed = |operation| move |source| SessionError::Store { operation, source };
-        let keys = settings.member.keys.clone();
-        let (entries, revision) = store
-            .range(keys.prefix())
-            .await
-            .map_err(failed("read the job's keys"))?;
-        let view = View::load(keys.clone(), &entries, revision);
-        let lease = take_lease(&store, &settings, &view)
-            .await
-            .map_err(failed("get a lease"))?;
-        settings.member.lease = Some(lease);
-        let watch = store
-            .watch(keys.prefix(), Revision(revision.0 + 1))
-            .await
-            .map_err(failed("watch the job's keys"))?;
-        let renew_at = clock.now() + settings.lease_ttl / 3;
-        let member = Member::new(settings.member.clone(), view);
-        Ok(Self {
-            calls: Calls::new(store.clone()),
-            store,
-            settings,
-            clock,
-            ports,
-            member,
-            leader: None,
-            watch: Some(watch),
-            lease,
-            opened_at: revision,
-            renew_at,
-            campaign_at: None,
-            relist_at: None,
-            result: None,
-        })
-    }
-
     async fn run(&mut self) -> Result<Option<JobResult>, SessionError> {
         self.campaign();
         loop {
             self.show();
+            self.tell_fence()?;
             if let Some(result) = self.result.take() {
                 return Ok(Some(result));
             }
             match self.next_input().await {
                 Input::Agent(None) => return Ok(None),
-                Input::Agent(Some(event)) => self.tell_member(event)?,
-                Input::Watched(Ok(batch)) => {
-                    self.tell_member(MemberEvent::Changed(batch.clone()))?;
-                    self.tell_leader(LeaderEvent::Changed(batch))?;
+                Input::Agent(Some(event)) => self.take_in_event(event)?,
+                Input::Hint(hint) => self.take_in_hint(hint)?,
+                Input::Watched(Ok(batches)) => {
+                    for batch in &batches {
+                        self.tell_member(MemberEvent::Changed(batch.clone()))?;
+                    }
+                    self.tell_leader(LeaderEvent::Changed(batches))?;
                     self.campaign();
                 }
                 Input::Watched(Err(error)) => {
                     tracing::warn!(%error, "The watch of the store has ended; reading it anew.");
                     self.watch = None;
-                    self.calls.relist(self.settings.member.keys.prefix());
+                    self.relist();
                 }
                 Input::Done(done) => self.take_in(done)?,
                 Input::Deadline => self.take_in_deadline()?,
@@ -223,12 +170,16 @@ impl<S: Store, C: Clock> Session<S, C> {
     }
 
     async fn next_input(&mut self) -> Input {
+        if let Some(event) = self.early.pop_front() {
+            return Input::Agent(Some(event));
+        }
         let now = self.clock.now();
         let deadline = [
             self.member.next_deadline(),
             self.leader.as_ref().and_then(Leader::next_deadline),
             self.campaign_at,
             self.relist_at,
+            self.look_at,
             Some(self.renew_at),
         ]
         .into_iter()
@@ -240,44 +191,120 @@ impl<S: Store, C: Clock> Session<S, C> {
             // What was decided comes before what is new, and the store before the agent: fewer decisions on old news.
             biased;
             done = self.calls.next() => Input::Done(done),
-            change = next_change(watch) => Input::Watched(change),
+            changes = next_changes(watch) => Input::Watched(changes),
             event = self.ports.events.recv() => Input::Agent(event),
+            Some(hint) = self.ports.hints.recv() => Input::Hint(hint),
             () = tokio::time::sleep(deadline.saturating_since(now)) => Input::Deadline,
+        }
+    }
+
+    fn take_in_event(&mut self, event: MemberEvent) -> Result<(), SessionError> {
+        if let (MemberEvent::Step { generation, step }, Some(leader)) = (&event, &mut self.leader) {
+            leader.note_step(*generation, *step, self.clock.now(), true);
+        }
+        self.tell_member(event)
+    }
+
+    fn take_in_hint(&mut self, hint: Hint) -> Result<(), SessionError> {
+        let now = self.clock.now();
+        let Some(leader) = &mut self.leader else {
+            return Ok(());
+        };
+        match hint {
+            Hint::Step { generation, step } => {
+                leader.note_step(generation, step, now, false);
+                Ok(())
+            }
+            Hint::Silence { node, silent } => {
+                leader.note_silence(&node, silent);
+                self.tell_leader(LeaderEvent::Tick)
+            }
         }
     }
 
     fn take_in(&mut self, done: Done) -> Result<(), SessionError> {
         let now = self.clock.now();
         match done {
-            Done::MemberWrite(Ok(outcome)) => self.tell_member(MemberEvent::WriteDone(outcome)),
-            Done::MemberWrite(Err(error)) => {
-                tracing::warn!(%error, "Failed to write the member's report; it is tried again.");
-                self.tell_member(MemberEvent::WriteFailed)
+            Done::MemberWrite(Ok(outcome), lease) if outcome.succeeded => {
+                self.lease.has_record(lease);
+                self.tell_member(MemberEvent::WriteDone(outcome))
+            }
+            Done::MemberWrite(answer, _) => {
+                if let Err(error) = &answer {
+                    tracing::warn!(%error, "Failed to write the member's report; it is tried again.");
+                }
+                // Whatever became of it: what stands in the store tells.
+                self.calls.read_own(&self.settings.member, answer.ok());
+                Ok(())
+            }
+            Done::OwnRecord(Ok((record, revision)), answer) => {
+                self.tell_member(MemberEvent::OwnRecord { record, revision })?;
+                match answer {
+                    Some(Some(outcome)) => self.tell_member(MemberEvent::WriteDone(outcome)),
+                    Some(None) => self.tell_member(MemberEvent::WriteFailed),
+                    None => Ok(()),
+                }
+            }
+            Done::OwnRecord(Err(error), answer) => {
+                tracing::warn!(%error, "Failed to read the member's record; it is tried again.");
+                match answer {
+                    Some(_) => self.tell_member(MemberEvent::WriteFailed),
+                    None => Ok(()),
+                }
             }
             Done::LeaderWrite(Ok(outcome)) => self.tell_leader(LeaderEvent::WriteDone(outcome)),
             Done::LeaderWrite(Err(error)) => {
                 tracing::warn!(%error, "Failed to write the leader's decision; it is tried again.");
                 self.tell_leader(LeaderEvent::WriteFailed)
             }
-            Done::Elected(Ok(outcome)) if outcome.succeeded => self.take_office(outcome.revision),
-            Done::Retired(Ok(outcome)) if outcome.succeeded => {
-                self.calls.elect(&self.settings.member, self.lease);
+            Done::Elected(Ok(outcome), lease) if outcome.succeeded => {
+                self.lease.has_leader(lease);
+                self.elected = Some(outcome.revision);
+                self.relist();
                 Ok(())
             }
-            Done::Elected(outcome) | Done::Retired(outcome) => {
+            Done::Retired(Ok(outcome)) if outcome.succeeded => {
+                self.calls.elect(&self.settings.member, self.lease.id());
+                Ok(())
+            }
+            Done::Elected(outcome, _) | Done::Retired(outcome) => {
                 if let Err(error) = outcome {
                     tracing::warn!(%error, "Failed to take the leadership; it is tried again.");
                 }
                 self.campaign_at = Some(now + RETRY);
                 Ok(())
             }
-            Done::Renewed(Ok(lease)) => {
-                self.renew_at = now + self.settings.lease_ttl / 3;
-                if lease == self.lease {
-                    return Ok(());
+            Done::LeaderMoved(outcome, lease) => {
+                if outcome.is_ok_and(|outcome| outcome.succeeded) {
+                    self.lease.has_leader(lease);
                 }
-                self.lease = lease;
+                Ok(())
+            }
+            Done::Granted(Ok(lease), ttl, sent) => {
+                let held = Held::granted(lease, ttl, sent);
+                self.lease.move_to(held, self.leader.is_some());
+                self.renew_at = now;
+                if let Some(leader) = &self.leader {
+                    let epoch = leader.epoch();
+                    self.calls.move_leader(&self.settings.member, epoch, lease);
+                }
                 self.tell_member(MemberEvent::Lease(lease))
+            }
+            Done::Granted(Err(error), ..) => {
+                tracing::warn!(%error, "Failed to get another lease; it is tried again.");
+                Ok(())
+            }
+            Done::Renewed(Ok(renewals)) => {
+                self.renew_at = now + self.lease.renewal_interval();
+                let mut moved = false;
+                for renewal in renewals {
+                    moved |= self.lease.renewed(renewal);
+                }
+                if moved {
+                    self.tell_member(MemberEvent::Lease(self.lease.id()))?;
+                }
+                self.choose_lease();
+                Ok(())
             }
             Done::Renewed(Err(error)) => {
                 tracing::warn!(%error, "Failed to renew the lease; it is tried again.");
@@ -285,14 +312,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                 Ok(())
             }
             Done::Relisted(Ok((entries, revision, watch))) => {
-                self.watch = Some(watch);
-                self.tell_member(MemberEvent::Relisted {
-                    entries: entries.clone(),
-                    revision,
-                })?;
-                self.tell_leader(LeaderEvent::Relisted { entries, revision })?;
-                self.campaign();
-                Ok(())
+                self.take_in_listing(entries, revision, watch)
             }
             Done::Relisted(Err(error)) => {
                 tracing::warn!(%error, "Failed to read the store anew; it is tried again.");
@@ -302,20 +322,46 @@ impl<S: Store, C: Clock> Session<S, C> {
         }
     }
 
+    fn take_in_listing(
+        &mut self,
+        entries: Vec<steadfast_core::KeyValue>,
+        revision: Revision,
+        watch: Watch,
+    ) -> Result<(), SessionError> {
+        self.watch = Some(watch);
+        self.tell_member(MemberEvent::Relisted {
+            entries: entries.clone(),
+            revision,
+        })?;
+        if let Some(epoch) = self.elected.take() {
+            let view = self.member.view().clone();
+            self.leader = Some(Leader::new(self.settings.leader, epoch, view));
+            self.tell_leader(LeaderEvent::Tick)?;
+        } else {
+            self.tell_leader(LeaderEvent::Relisted { entries, revision })?;
+        }
+        self.campaign();
+        Ok(())
+    }
+
     fn take_in_deadline(&mut self) -> Result<(), SessionError> {
         let now = self.clock.now();
         if self.renew_at <= now {
             // Until it is answered; the answer sets the next time.
             self.renew_at = now + self.settings.lease_ttl;
-            self.calls.renew(self.lease, self.settings.lease_ttl);
+            self.calls.renew(self.lease.all(), now);
         }
         if self.relist_at.is_some_and(|at| at <= now) {
             self.relist_at = None;
-            self.calls.relist(self.settings.member.keys.prefix());
+            self.relist();
         }
         if self.campaign_at.is_some_and(|at| at <= now) {
             self.campaign_at = None;
             self.campaign();
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.calls.look_for_own(&self.settings.member);
         }
         self.tell_member(MemberEvent::Tick)?;
         self.tell_leader(LeaderEvent::Tick)
@@ -324,31 +370,20 @@ impl<S: Store, C: Clock> Session<S, C> {
     fn tell_member(&mut self, event: MemberEvent) -> Result<(), SessionError> {
         let effects = self.member.handle(self.clock.now(), event);
         for effect in effects {
-            let order = match effect {
-                MemberEffect::Write(transaction) => {
-                    self.calls.write_for_member(transaction);
-                    continue;
+            match HostEffect::from_member(effect) {
+                Err(transaction) => self.calls.write_for_member(transaction, self.lease.id()),
+                Ok(order) => {
+                    if let HostEffect::Finish(result) = &order {
+                        self.result = Some(result.clone());
+                    }
+                    // What vouches for the workers must be known before they are started.
+                    self.tell_fence()?;
+                    self.order(order)?;
                 }
-                MemberEffect::Start { plan } => HostEffect::Start { plan },
-                MemberEffect::Stop {
-                    generation,
-                    first_signal,
-                    grace,
-                    reason,
-                } => HostEffect::Stop {
-                    generation,
-                    first_signal,
-                    grace,
-                    reason,
-                },
-                MemberEffect::KillNow { generation } => HostEffect::KillNow { generation },
-                MemberEffect::Say(text) => HostEffect::Say(text),
-                MemberEffect::Finish(result) => {
-                    self.result = Some(result.clone());
-                    HostEffect::Finish(result)
-                }
-            };
-            self.order(order)?;
+            }
+        }
+        if self.member.awaits_its_name() && self.look_at.is_none() {
+            self.look_at = Some(self.clock.now() + NAME_LOOK);
         }
         Ok(())
     }
@@ -366,7 +401,9 @@ impl<S: Store, C: Clock> Session<S, C> {
         let deposed = |leader: &Leader| leader.state() == LeaderState::Deposed;
         if self.leader.as_ref().is_some_and(deposed) {
             self.leader = None;
+            self.lease.has_leader(self.lease.id());
             self.calls.forget_leader();
+            self.relist();
         }
         Ok(())
     }
@@ -378,14 +415,52 @@ impl<S: Store, C: Clock> Session<S, C> {
             .map_err(|_| SessionError::HostGone)
     }
 
+    /// Tells the agent until when this node's lease vouches for its workers, and how far their steps do, if that is new.
+    fn tell_fence(&mut self) -> Result<(), SessionError> {
+        if !self.settings.member.shared {
+            return Ok(());
+        }
+        let plan = self.member.view().plan().map(|plan| &plan.value);
+        let fence = HostEffect::Fence {
+            lease_until: self.lease.until(),
+            generation: plan.map(|plan| plan.generation).unwrap_or_default(),
+            witness: plan.map(steadfast_core::Plan::witness).unwrap_or_default(),
+        };
+        if self.fence.as_ref() == Some(&fence) {
+            return Ok(());
+        }
+        self.fence = Some(fence.clone());
+        self.order(fence)
+    }
+
+    /// Takes a short lease while steps vouch for the workers, else a long one.
+    fn choose_lease(&mut self) {
+        let plan = self.member.view().plan().map(|plan| &plan.value);
+        let running = match self.member.state() {
+            MemberState::Running(generation) => plan
+                .filter(|plan| plan.generation == generation && plan.is_run())
+                .filter(|_| self.member.best_step().is_some()),
+            _ => None,
+        };
+        let ttl = match running {
+            Some(plan) if plan.witness_ms > 0 => self.settings.witness_lease_ttl,
+            _ => self.settings.lease_ttl,
+        };
+        if self.settings.member.shared && self.lease.lacks(ttl) {
+            self.calls.grant(ttl, self.clock.now());
+        }
+    }
+
     /// Tries to become the leader if nobody is, or if the leader was an earlier life of this node's own agent.
     fn campaign(&mut self) {
-        if self.leader.is_some() || self.calls.is_campaigning() || self.campaign_at.is_some() {
+        let busy = self.calls.is_campaigning() || self.campaign_at.is_some();
+        let own = &self.settings.member;
+        let may_lead = self.member.may_lead();
+        if self.leader.is_some() || self.elected.is_some() || busy || !may_lead {
             return;
         }
-        let own = &self.settings.member;
         match self.member.view().leader() {
-            None => self.calls.elect(own, self.lease),
+            None => self.calls.elect(own, self.lease.id()),
             Some(leader)
                 if leader.value.node == own.node && leader.mod_revision <= self.opened_at =>
             {
@@ -395,10 +470,11 @@ impl<S: Store, C: Clock> Session<S, C> {
         }
     }
 
-    fn take_office(&mut self, epoch: Revision) -> Result<(), SessionError> {
-        let view = self.member.view().clone();
-        self.leader = Some(Leader::new(self.settings.leader, epoch, view));
-        self.tell_leader(LeaderEvent::Tick)
+    /// Reads anew what we must know, and watches it from there.
+    fn relist(&mut self) {
+        let everything = self.elected.is_some() || self.leader.is_some();
+        let everything = everything || !self.settings.member.shared;
+        self.calls.relist(&self.settings.member, everything);
     }
 
     fn show(&self) {
@@ -414,34 +490,24 @@ impl<S: Store, C: Clock> Session<S, C> {
 
     /// Leaving is explicit: the others need not wait for the lease to run out.
     async fn leave(&mut self) {
-        if let Err(error) = self.store.lease_revoke(self.lease).await {
-            tracing::warn!(%error, "Failed to give the lease back; it will run out by itself.");
+        for (lease, _) in self.lease.all() {
+            if let Err(error) = self.store.lease_revoke(lease).await {
+                tracing::warn!(%error, "Failed to give the lease back; it will run out by itself.");
+            }
         }
     }
 }
 
-/// The lease of an earlier life of the same agent, if it still holds; a new one otherwise.
-async fn take_lease<S: Store>(
-    store: &S,
-    settings: &SessionSettings,
-    view: &View,
-) -> Result<LeaseId, StoreError> {
-    let own = view
-        .member(&settings.member.node)
-        .filter(|record| record.value.incarnation == settings.member.incarnation);
-    if let Some(lease) = own.and_then(|record| record.lease)
-        && store.lease_keepalive(lease).await.is_ok()
-    {
-        return Ok(lease);
-    }
-    store.lease_grant(settings.lease_ttl).await
-}
-
-async fn next_change(
-    watch: &mut Option<Watch>,
-) -> Result<steadfast_core::ChangeBatch, crate::WatchError> {
+/// The next changes: all that have arrived.
+async fn next_changes(watch: &mut Option<Watch>) -> Result<Vec<ChangeBatch>, WatchError> {
     match watch {
-        Some(watch) => watch.next().await,
+        Some(watch) => {
+            let mut batches = vec![watch.next().await?];
+            while let Some(batch) = watch.try_next() {
+                batches.push(batch);
+            }
+            Ok(batches)
+        }
         None => std::future::pending().await,
     }
 }

@@ -15,6 +15,12 @@ pub trait Store: Clone + Send + Sync + 'static {
         prefix: &str,
     ) -> impl Future<Output = Result<(Vec<KeyValue>, Revision), StoreError>> + Send;
 
+    /// One key, if it is there, and the revision at which it was read.
+    fn get(
+        &self,
+        key: &str,
+    ) -> impl Future<Output = Result<(Option<KeyValue>, Revision), StoreError>> + Send;
+
     /// Does the transaction if all its conditions hold. On an error it may or may not have been done.
     fn transact(
         &self,
@@ -105,6 +111,8 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct Watch {
     receiver: mpsc::Receiver<Result<ChangeBatch, WatchError>>,
+    /// Why it ended, if that was seen before its turn.
+    ended: Option<WatchError>,
 }
 
 /// The store's end of a [`Watch`].
@@ -116,7 +124,13 @@ pub struct WatchFeed {
 /// A watch and the store's end of it. `capacity` is how many revisions the watcher may be behind, at least 1.
 pub fn watch_channel(capacity: usize) -> (WatchFeed, Watch) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
-    (WatchFeed { sender }, Watch { receiver })
+    (
+        WatchFeed { sender },
+        Watch {
+            receiver,
+            ended: None,
+        },
+    )
 }
 
 impl Watch {
@@ -125,11 +139,28 @@ impl Watch {
     /// # Errors
     /// When changes are missing from here on.
     pub async fn next(&mut self) -> Result<ChangeBatch, WatchError> {
+        if let Some(reason) = self.ended {
+            return Err(reason);
+        }
         // A feed is dropped without a word only when the watcher could not take any more words.
         self.receiver
             .recv()
             .await
             .unwrap_or(Err(WatchError::Missed))
+    }
+}
+
+impl Watch {
+    /// The next revision's changes, if they have arrived. That something is missing shows at the next [`Watch::next`].
+    pub fn try_next(&mut self) -> Option<ChangeBatch> {
+        match self.receiver.try_recv() {
+            Ok(Ok(batch)) => Some(batch),
+            Ok(Err(reason)) => {
+                self.ended = Some(reason);
+                None
+            }
+            Err(_) => None,
+        }
     }
 }
 

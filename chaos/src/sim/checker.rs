@@ -207,10 +207,10 @@ impl Checker {
         let name = key.splitn(4, '/').nth(3).unwrap_or_default();
         let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
         match (name, value.map(read)) {
-            ("plan", Some(plan)) => self.plan_stored(revision, &plan),
-            ("ledger/job", Some(ledger)) => self.ledger_stored(revision, &ledger),
-            ("result", Some(result)) => self.result_stored(revision, result),
-            ("plan" | "ledger/job" | "result" | "spec", None) => {
+            ("job/plan", Some(plan)) => self.plan_stored(revision, &plan),
+            ("job/ledger", Some(ledger)) => self.ledger_stored(revision, &ledger),
+            ("job/result", Some(result)) => self.result_stored(revision, result),
+            ("job/plan" | "job/ledger" | "job/result" | "job/spec", None) => {
                 self.violation("record lost", format!("{key} was deleted"))
             }
             (member, record) if member.starts_with("members/") => {

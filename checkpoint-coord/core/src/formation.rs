@@ -7,25 +7,43 @@ use crate::{
     Endpoint, Generation, MemberRecord, NodeName, Plan, PlanMember, PlanPhase, RECORD_VERSION, Rank,
 };
 
-/// Puts the members in rank order: those of the previous plan keep their order, newcomers take the places of those
-/// that are gone and then follow at the end, by name. At most `limit` are taken.
+/// Puts the members in rank order. Those of the previous plan keep their order; newcomers take the places of those that
+/// are gone, each the place whose neighbours it is closest to, and then follow at the end, in the order of the scheduler,
+/// the topology and the name. At most `limit` are taken.
 pub(crate) fn arrange<'a>(
     available: &BTreeMap<&'a NodeName, &'a MemberRecord>,
     previous: &[PlanMember],
     limit: u32,
 ) -> Vec<&'a MemberRecord> {
-    let mut newcomers = available
+    let mut newcomers: Vec<&MemberRecord> = available
         .iter()
         .filter(|(node, _)| !previous.iter().any(|member| &member.node == **node))
-        .map(|(_, record)| *record);
+        .map(|(_, record)| *record)
+        .collect();
+    newcomers.sort_by_key(|record| {
+        let location = &record.location;
+        let place = location.place.unwrap_or(u32::MAX);
+        (place, &location.topology, &record.node)
+    });
     let mut chosen = Vec::new();
     for member in previous {
         let kept = available.get(&member.node).copied();
-        chosen.extend(kept.or_else(|| newcomers.next()));
+        chosen.extend(kept.or_else(|| take_closest(&mut newcomers, member)));
     }
     chosen.extend(newcomers);
     chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     chosen
+}
+
+/// Takes the newcomer that shares most with the place of `gone`; the first of those that share as much.
+fn take_closest<'a>(
+    newcomers: &mut Vec<&'a MemberRecord>,
+    gone: &PlanMember,
+) -> Option<&'a MemberRecord> {
+    let shared = |record: &MemberRecord| record.location.shared_levels(&gone.location);
+    let most = newcomers.iter().map(|record| shared(record)).max()?;
+    let index = newcomers.iter().position(|record| shared(record) == most)?;
+    Some(newcomers.remove(index))
 }
 
 /// The plan of `generation` with these members, in this order. `None` without members.
@@ -39,6 +57,8 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
             incarnation: member.incarnation,
             slots: member.slots,
             base_rank: Rank(world_size),
+            boot: member.boot.clone(),
+            location: member.location.clone(),
         });
         world_size = world_size.saturating_add(member.slots);
     }
@@ -54,6 +74,7 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
         },
         restart_count: generation.restart_count(),
         why,
+        witness_ms: 0,
         extra: BTreeMap::new(),
     })
 }
@@ -61,25 +82,24 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Incarnation, MemberPhase};
+    use crate::{Incarnation, Location};
 
     fn record(node: &str) -> MemberRecord {
         MemberRecord {
-            version: RECORD_VERSION,
-            node: node.into(),
-            incarnation: Incarnation(1),
             address: format!("{node}.cluster"),
             slots: 2,
-            generation: Generation(0),
-            phase: MemberPhase::Idle,
             next_port: 29_500,
-            step: None,
-            stop_began: None,
-            unkillable: vec![],
-            clean: false,
-            request: None,
-            extra: BTreeMap::new(),
+            ..MemberRecord::new(node.into(), Incarnation(1))
         }
+    }
+
+    fn placed(node: &str, place: Option<u32>, rack: &str) -> MemberRecord {
+        let mut record = record(node);
+        record.location = Location {
+            place,
+            topology: vec![("rack".to_owned(), rack.to_owned())],
+        };
+        record
     }
 
     fn names(available: &[MemberRecord], previous: &[&str], limit: u32) -> Vec<String> {
@@ -94,6 +114,8 @@ mod tests {
                 incarnation: Incarnation(1),
                 slots: 2,
                 base_rank: Rank(0),
+                boot: String::new(),
+                location: Location::default(),
             })
             .collect();
         arrange(&available, &previous, limit)
@@ -108,6 +130,33 @@ mod tests {
         assert_eq!(names(&all, &[], 3), ["a", "b", "c"]);
         assert_eq!(names(&all, &["d", "x", "b"], 3), ["d", "a", "b"]);
         assert_eq!(names(&all[..2], &["b", "x", "a"], 3), ["b", "a"]);
+    }
+
+    #[test]
+    fn the_scheduler_and_the_topology_give_the_first_order() {
+        let all = [
+            placed("a", None, "r2"),
+            placed("b", None, "r1"),
+            placed("c", Some(1), "r2"),
+            placed("d", Some(0), "r9"),
+        ];
+        assert_eq!(names(&all, &[], 4), ["d", "c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_spare_of_the_same_rack_takes_the_place_of_the_one_that_is_gone() {
+        let all = [
+            placed("a", None, "r1"),
+            placed("s1", None, "r1"),
+            placed("s2", None, "r2"),
+        ];
+        let available: BTreeMap<_, _> = all.iter().map(|record| (&record.node, record)).collect();
+        let first = [placed("a", None, "r1"), placed("b", None, "r2")];
+        let before: Vec<_> = first.iter().collect();
+        let previous = plan(Generation(1), &before, String::new()).unwrap().members;
+        let chosen = arrange(&available, &previous, 2);
+        let names: Vec<_> = chosen.iter().map(|record| record.node.0.as_str()).collect();
+        assert_eq!(names, ["a", "s2"]);
     }
 
     #[test]

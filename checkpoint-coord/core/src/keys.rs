@@ -3,7 +3,8 @@
 
 use crate::{Generation, NodeName};
 
-/// The keys of one job, all under `/steadfast/<job>/`.
+/// The keys of one job, all under `/steadfast/<job>/`. What every member watches lies under `job/` there; the rest only
+/// the leader watches, so that what one member writes is not sent to all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     prefix: String,
@@ -35,14 +36,19 @@ impl Keys {
         &self.prefix
     }
 
+    /// What the keys that every member watches begin with.
+    pub fn common(&self) -> String {
+        format!("{}job/", self.prefix)
+    }
+
     /// What every member must agree on.
     pub fn spec(&self) -> String {
-        format!("{}spec", self.prefix)
+        format!("{}job/spec", self.prefix)
     }
 
     /// Who leads; its create revision is the leader's epoch.
     pub fn leader(&self) -> String {
-        format!("{}leader", self.prefix)
+        format!("{}job/leader", self.prefix)
     }
 
     /// What the records of all members begin with.
@@ -57,7 +63,7 @@ impl Keys {
 
     /// The plan in force.
     pub fn plan(&self) -> String {
-        format!("{}plan", self.prefix)
+        format!("{}job/plan", self.prefix)
     }
 
     /// The faults that one member saw in one generation.
@@ -67,12 +73,12 @@ impl Keys {
 
     /// The job's memory of faults: restart budget, repeated failures, excluded nodes.
     pub fn ledger(&self) -> String {
-        format!("{}ledger/job", self.prefix)
+        format!("{}job/ledger", self.prefix)
     }
 
     /// How the job ended.
     pub fn result(&self) -> String {
-        format!("{}result", self.prefix)
+        format!("{}job/result", self.prefix)
     }
 
     pub(crate) fn kind(&self, key: &str) -> KeyKind {
@@ -80,11 +86,11 @@ impl Keys {
             return KeyKind::Other;
         };
         match rest {
-            "spec" => KeyKind::Spec,
-            "leader" => KeyKind::Leader,
-            "plan" => KeyKind::Plan,
-            "ledger/job" => KeyKind::Ledger,
-            "result" => KeyKind::Result,
+            "job/spec" => KeyKind::Spec,
+            "job/leader" => KeyKind::Leader,
+            "job/plan" => KeyKind::Plan,
+            "job/ledger" => KeyKind::Ledger,
+            "job/result" => KeyKind::Result,
             _ => nested_kind(rest),
         }
     }

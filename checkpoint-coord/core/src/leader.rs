@@ -7,12 +7,15 @@
 mod decide;
 mod ending;
 mod event;
+mod gathering;
+mod growing;
+mod progress;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod witness;
 mod writes;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{
@@ -21,7 +24,10 @@ use crate::{
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
-use standing::Standing;
+use gathering::Gathering;
+use growing::Growing;
+use progress::Progress;
+use standing::{Seen, Standing};
 
 /// How long to wait before a write that failed or was refused is tried again, when nothing else changes.
 const WRITE_RETRY: Duration = Duration::from_millis(200);
@@ -60,9 +66,10 @@ pub struct Leader {
     awaited: Revision,
     retry_at: Option<Instant>,
     wake_at: Option<Instant>,
-    missing_since: BTreeMap<NodeName, Instant>,
-    gathering_since: Option<Instant>,
-    enough_since: Option<Instant>,
+    seen: Seen,
+    progress: Progress,
+    gathering: Gathering,
+    growing: Growing,
 }
 
 impl Leader {
@@ -78,9 +85,10 @@ impl Leader {
             awaited: Revision(0),
             retry_at: None,
             wake_at: None,
-            missing_since: BTreeMap::new(),
-            gathering_since: None,
-            enough_since: None,
+            seen: Seen::default(),
+            progress: Progress::default(),
+            gathering: Gathering::default(),
+            growing: Growing::default(),
         }
     }
 
@@ -91,8 +99,10 @@ impl Leader {
             return effects;
         }
         match event {
-            LeaderEvent::Changed(batch) => {
-                self.view.apply(&batch);
+            LeaderEvent::Changed(batches) => {
+                for batch in &batches {
+                    self.view.apply(batch);
+                }
                 self.retry_at = None;
             }
             LeaderEvent::Relisted { entries, revision } => {
@@ -113,9 +123,26 @@ impl Leader {
         effects
     }
 
+    /// Takes in that a worker of `generation` has made a training step; `own` if it is one of this leader's node. Says
+    /// nothing in answer, so it costs little.
+    pub fn note_step(&mut self, generation: Generation, step: u64, at: Instant, own: bool) {
+        self.progress.note_step(generation, step, at, own);
+    }
+
+    /// Takes in that nothing is heard of the agent of `node` (any more), or that something is again. It is a hint: a node
+    /// counts as lost only when its lease has ended. Send a [`LeaderEvent::Tick`] after it.
+    pub fn note_silence(&mut self, node: &NodeName, silent: bool) {
+        self.progress.note_silence(node, silent);
+    }
+
     /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.retry_at.into_iter().chain(self.wake_at).min()
+    }
+
+    /// Create revision of the `leader` key that makes this leader the leader.
+    pub fn epoch(&self) -> Revision {
+        self.epoch
     }
 
     /// What the leader is doing.
@@ -196,8 +223,7 @@ impl Leader {
         effects: &mut Vec<LeaderEffect>,
     ) {
         let plan = plan.value;
-        self.gathering_since = None;
-        self.enough_since = None;
+        self.gathering.pause();
         let standings = self.standings(now, &plan);
         if standings
             .iter()
@@ -205,13 +231,22 @@ impl Leader {
         {
             self.succeed(&plan, effects);
         } else if standings.iter().all(|(_, standing)| standing.is_over()) {
-            self.decide(now, spec, &plan, &standings, effects);
+            if self.await_safety(now, spec, &plan, &standings, effects) {
+                self.decide(now, spec, &plan, &standings, effects);
+            }
         } else if !plan.is_run() {
             let waiting = standing::list(&standings, |standing| !standing.is_over());
             let reason = format!("waiting for the workers to be stopped on {waiting}");
             self.set(LeaderState::Draining(plan.generation), &reason);
         } else if let Some(phase) = self.reason_to_drain(&plan, &standings) {
             self.drain(plan, phase, effects);
+        } else if let Some(phase) = self.reason_to_grow(now, spec, &plan) {
+            self.drain(plan, phase, effects);
+        } else if let Some(witness_ms) = self.wider_witness(now, spec, &plan) {
+            let wider = Plan { witness_ms, ..plan };
+            let mut transaction = self.guarded();
+            transaction.then.push(self.put_plan(&wider));
+            self.write(transaction, String::new(), effects);
         } else {
             self.set_running(&plan, &standings);
         }
@@ -223,10 +258,15 @@ impl Leader {
         plan: &Plan,
         standings: &[(NodeName, Standing)],
     ) -> Option<PlanPhase> {
-        if let Some(request) = self.stop_request().or_else(|| self.restart_request(plan)) {
+        let asked = self
+            .stop_request()
+            .or_else(|| self.departure(plan))
+            .or_else(|| self.restart_request(plan));
+        if let Some(request) = asked {
             let signal = match request.kind {
                 RequestKind::Stop { signal, .. } => signal,
-                RequestKind::Restart => TERMINATE,
+                // The others are stopped as for any restart, whatever the signal was that the one got.
+                RequestKind::Restart | RequestKind::Leave { .. } => TERMINATE,
             };
             return Some(PlanPhase::Drain {
                 signal,
@@ -240,6 +280,11 @@ impl Leader {
             .into_iter()
             .find(crate::member::is_fatal)
             .map(|finding| finding.summary);
+        let silent = standing::list(standings, |standing| *standing == Standing::Silent);
+        let fault = fault.or_else(|| {
+            let why = "the training has stopped, and nothing is heard of";
+            (!silent.is_empty()).then(|| format!("{why} {silent}"))
+        });
         let ending = standings.iter().any(|(_, standing)| standing.is_ending());
         (fault.is_some() || ending).then(|| PlanPhase::Drain {
             signal: TERMINATE,
@@ -260,7 +305,9 @@ impl Leader {
                 plan.members.len()
             )
         } else {
-            format!("waiting for {missing} to register again")
+            format!(
+                "waiting for {missing} to register again; the training goes on, so its workers live"
+            )
         };
         self.set(LeaderState::Running(plan.generation), &reason);
     }
@@ -270,6 +317,15 @@ impl Leader {
         self.requests()
             .find(|request| matches!(request.kind, RequestKind::Stop { .. }))
             .cloned()
+    }
+
+    /// A member's wish to leave this generation, if there is one.
+    fn departure(&self, plan: &Plan) -> Option<Request> {
+        let wishes = |request: &&Request| {
+            matches!(request.kind, RequestKind::Leave { .. })
+                && request.generation == plan.generation
+        };
+        self.requests().find(wishes).cloned()
     }
 
     fn restart_request(&self, plan: &Plan) -> Option<Request> {

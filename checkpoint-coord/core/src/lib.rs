@@ -44,9 +44,10 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use records::{
-    EndRule, Endpoint, Exclusion, FindingsRecord, JobOutcome, JobResult, JobSpec, LeaderRecord,
-    Ledger, MemberPhase, MemberRecord, PROTOCOL_VERSION, Plan, PlanMember, PlanPhase,
-    RECORD_VERSION, RecordError, Request, RequestKind,
+    AgentEndpoint, EndRule, Endpoint, Exclusion, FindingsRecord, Grow, JobOutcome, JobResult,
+    JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord, PROTOCOL_VERSION, Plan,
+    PlanMember, PlanPhase, RECORD_VERSION, RecordError, Request, RequestKind, WitnessMode,
+    WitnessReport,
 };
 pub use store::{
     Change, ChangeBatch, Condition, KeyValue, Operation, Outcome, StoreState, Transaction,

@@ -3,6 +3,7 @@
 
 mod advance;
 mod event;
+mod leaving;
 mod report;
 mod resume;
 #[cfg(test)]
@@ -71,6 +72,13 @@ pub struct Member {
     written: Option<Report>,
     in_flight: Option<Report>,
     last_write: Revision,
+    /// The revision at which the view last heard of our own record.
+    own_known_at: Revision,
+    /// Since when another supervisor stands in the store under our name.
+    name_taken_since: Option<Instant>,
+    /// When we shall leave even though nobody has taken over.
+    leave_at: Option<Instant>,
+    wake_at: Option<Instant>,
     retry_at: Option<Instant>,
     refusal: Option<JobResult>,
     finished: bool,
@@ -80,6 +88,10 @@ impl Member {
     /// A member that knows what the store holds. It wakes up with [`MemberEvent::Resume`].
     pub fn new(settings: MemberSettings, view: View) -> Self {
         Self {
+            own_known_at: view.revision(),
+            name_taken_since: None,
+            leave_at: None,
+            wake_at: None,
             settings,
             view,
             resumed: false,
@@ -118,7 +130,10 @@ impl Member {
 
     /// When to send a [`MemberEvent::Tick`], if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.finished { None } else { self.retry_at }
+        if self.finished {
+            return None;
+        }
+        self.retry_at.into_iter().chain(self.wake_at).min()
     }
 
     /// Where the member is in its life.
@@ -166,6 +181,18 @@ impl Member {
         self.work.as_ref().and_then(Work::fault)
     }
 
+    /// Whether this member may lead the job: the job has not ended, and the member is not kept out of it.
+    pub fn may_lead(&self) -> bool {
+        let is_over = self.finished || self.view.result().is_some();
+        !is_over && self.refusal.is_none() && !self.awaits_its_name()
+    }
+
+    /// Whether this member cannot register because another supervisor stands in the store under its node's name. Its
+    /// record is then to be read again and again ([`MemberEvent::OwnRecord`]).
+    pub fn awaits_its_name(&self) -> bool {
+        self.name_taken_since.is_some()
+    }
+
     /// What the member knows of the store.
     pub fn view(&self) -> &View {
         &self.view
@@ -179,18 +206,37 @@ impl Member {
                 next_port,
             } => self.resume(now, workers, stopping, next_port, effects),
             MemberEvent::Changed(batch) => {
+                let own = self.settings.keys.member(&self.settings.node);
+                if batch.changes.iter().any(|change| change.key() == own) {
+                    self.own_known_at = self.own_known_at.max(batch.revision);
+                }
                 self.view.apply(&batch);
                 self.retry_at = None;
             }
             MemberEvent::Relisted { entries, revision } => {
                 self.view = View::load(self.settings.keys.clone(), &entries, revision);
+                self.own_known_at = revision;
                 self.retry_at = None;
+            }
+            MemberEvent::OwnRecord { record, revision } => {
+                if revision > self.own_known_at {
+                    let key = self.settings.keys.member(&self.settings.node);
+                    self.view.set(&key, record.as_ref());
+                    self.own_known_at = revision;
+                }
             }
             MemberEvent::Interrupt { signal, .. } => {
                 self.urgent = true;
-                let kind = RequestKind::Stop {
-                    signal,
-                    grace_ms: None,
+                let kind = if self.settings.shared {
+                    RequestKind::Leave {
+                        signal,
+                        grace_ms: None,
+                    }
+                } else {
+                    RequestKind::Stop {
+                        signal,
+                        grace_ms: None,
+                    }
                 };
                 let reason = format!("signal {signal} was received on {}", self.settings.node);
                 self.ask(kind, reason);
@@ -245,6 +291,15 @@ impl Member {
             MemberEvent::Step { generation, step } if generation == work.generation => {
                 work.note_step(now, step, beyond);
             }
+            MemberEvent::Witness { generation, report } if generation == work.generation => {
+                work.witness = report;
+            }
+            MemberEvent::Checkpoint { generation, step } if generation == work.generation => {
+                work.checkpoint = work.checkpoint.max(Some(step));
+            }
+            MemberEvent::Fenced { generation, at } if generation == work.generation => {
+                work.note_fence(at);
+            }
             MemberEvent::Stopped {
                 generation,
                 unkillable,
@@ -261,11 +316,16 @@ impl Member {
     fn take_in_request(&mut self, request: OperatorRequest, effects: &mut Vec<MemberEffect>) {
         match request {
             OperatorRequest::Stop { grace, reason } => {
-                let grace_ms =
-                    grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
                 let kind = RequestKind::Stop {
                     signal: TERMINATE,
-                    grace_ms,
+                    grace_ms: grace.map(milliseconds),
+                };
+                self.ask(kind, reason);
+            }
+            OperatorRequest::Leave { grace, reason } => {
+                let kind = RequestKind::Leave {
+                    signal: TERMINATE,
+                    grace_ms: grace.map(milliseconds),
                 };
                 self.ask(kind, reason);
             }
@@ -283,9 +343,10 @@ impl Member {
         }
     }
 
-    /// Notes what somebody wants of the job. The first request to stop stands.
+    /// Notes what somebody wants of the job. The first request to stop stands, and one to stop is more than one to leave.
     fn ask(&mut self, kind: RequestKind, reason: String) {
-        if self.stop_request().is_none() {
+        let stops = matches!(kind, RequestKind::Stop { .. });
+        if self.stop_request().is_none() && (stops || self.leave_request().is_none()) {
             self.request = Some(Request {
                 generation: self.generation(),
                 kind,
@@ -316,6 +377,12 @@ impl Member {
             .filter(|request| matches!(request.kind, RequestKind::Stop { .. }))
     }
 
+    fn leave_request(&self) -> Option<&Request> {
+        self.request
+            .as_ref()
+            .filter(|request| matches!(request.kind, RequestKind::Leave { .. }))
+    }
+
     /// The request, once it cannot be forgotten any more: were the agent to die after the stop and before the write,
     /// nobody could tell the stop from a fault. A signal is repeated by the keeper, so it need not wait.
     fn request_to_obey(&self) -> Option<&Request> {
@@ -330,4 +397,12 @@ impl Member {
     fn stop_grace(&self, grace_ms: Option<u64>) -> Duration {
         grace_ms.map_or(self.settings.stop_grace, Duration::from_millis)
     }
+
+    fn wake(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -17,10 +17,12 @@ use steadfast_proto::v1::Finding;
 use crate::{Incarnation, NodeName};
 
 pub use ledger::{Exclusion, Ledger};
-pub use member::{MemberPhase, MemberRecord, Request, RequestKind};
+pub use member::{
+    AgentEndpoint, Location, MemberPhase, MemberRecord, Request, RequestKind, WitnessReport,
+};
 pub use plan::{Endpoint, Plan, PlanMember, PlanPhase};
 pub use result::{EndRule, JobOutcome, JobResult};
-pub use spec::{JobSpec, PROTOCOL_VERSION};
+pub use spec::{Grow, JobSpec, PROTOCOL_VERSION, WitnessMode};
 
 /// The version that this program writes into every record, and the highest that it reads.
 pub const RECORD_VERSION: u32 = 1;
@@ -74,12 +76,26 @@ pub struct LeaderRecord {
     pub node: NodeName,
     /// The life of the keeper on that node.
     pub incarnation: Incarnation,
+    /// Where the leader's agent can be reached by other agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentEndpoint>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl LeaderRecord {
+    /// The record of a leader that no other agent can reach.
+    pub fn new(node: NodeName, incarnation: Incarnation) -> Self {
+        Self {
+            version: RECORD_VERSION,
+            node,
+            incarnation,
+            agent: None,
+            extra: BTreeMap::new(),
+        }
+    }
+
     /// The record as it is written to the store.
     pub fn to_json(&self) -> String {
         encode(self)

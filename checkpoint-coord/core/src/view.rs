@@ -127,6 +127,18 @@ impl View {
             .collect()
     }
 
+    /// Whether any node found such a thing in `generation`.
+    pub(crate) fn has_finding(
+        &self,
+        generation: Generation,
+        such: impl Fn(&Finding) -> bool,
+    ) -> bool {
+        self.findings
+            .iter()
+            .filter(|((of, _), _)| *of == generation)
+            .any(|(_, record)| record.value.findings.iter().any(&such))
+    }
+
     /// What was asked of the job, as the records of findings have it; the newest generation last.
     pub fn requests(&self) -> impl Iterator<Item = (&NodeName, &Request)> {
         self.findings
@@ -161,7 +173,7 @@ impl View {
             .find_map(|key| self.unreadable.get(key))
     }
 
-    fn set(&mut self, key: &str, entry: Option<&KeyValue>) {
+    pub(crate) fn set(&mut self, key: &str, entry: Option<&KeyValue>) {
         self.unreadable.remove(key);
         let problem = match self.keys.kind(key) {
             KeyKind::Spec => replace(&mut self.spec, entry),

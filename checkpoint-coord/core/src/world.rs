@@ -10,7 +10,6 @@ mod keeper;
 mod run;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use steadfast_proto::v1::Finding;
 
@@ -18,7 +17,7 @@ use crate::records::encode;
 use crate::{
     ChangeBatch, Incarnation, Instant, JobSpec, Keys, Leader, LeaderEffect, LeaderEvent,
     LeaderRecord, LeaderSettings, Member, MemberEffect, MemberEvent, MemberSettings, NodeName,
-    Operation, RECORD_VERSION, Revision, StoreState, Transaction, View,
+    Operation, Revision, StoreState, Transaction, View,
 };
 use checker::Checker;
 use keeper::Keeper;
@@ -111,21 +110,17 @@ impl World {
 
     fn settings(&self, index: usize) -> MemberSettings {
         let nodes = u32::try_from(self.nodes.len()).unwrap_or(1);
+        let spec = JobSpec::new(
+            self.min_nodes,
+            nodes,
+            self.max_restarts,
+            "digest".to_owned(),
+        );
+        let node = self.nodes[index].name.clone();
         MemberSettings {
-            keys: self.keys.clone(),
-            node: self.nodes[index].name.clone(),
-            incarnation: Incarnation(1),
-            address: format!("{}.test", self.nodes[index].name),
+            address: format!("{node}.test"),
             slots: 2,
-            spec: JobSpec::new(
-                self.min_nodes,
-                nodes,
-                self.max_restarts,
-                "digest".to_owned(),
-            ),
-            restart_grace: Duration::from_secs(5),
-            stop_grace: Duration::from_secs(30),
-            lease: None,
+            ..MemberSettings::new(self.keys.clone(), node, Incarnation(1), spec)
         }
     }
 
@@ -217,12 +212,7 @@ impl World {
             when: vec![],
             then: vec![Operation::Delete { key: key.clone() }],
         })?;
-        let record = LeaderRecord {
-            version: RECORD_VERSION,
-            node: self.nodes[index].name.clone(),
-            incarnation: Incarnation(1),
-            extra: std::collections::BTreeMap::new(),
-        };
+        let record = LeaderRecord::new(self.nodes[index].name.clone(), Incarnation(1));
         let epoch = self.transact(&Transaction {
             when: vec![],
             then: vec![Operation::Put {
@@ -335,7 +325,7 @@ impl World {
             return Ok(false);
         };
         host.seen += 1;
-        self.tell_leader(index, LeaderEvent::Changed(batch))?;
+        self.tell_leader(index, LeaderEvent::Changed(vec![batch]))?;
         Ok(true)
     }
 

@@ -31,10 +31,11 @@ pub(super) struct Answer<T> {
     pub(super) is_repetition: bool,
 }
 
-/// Does a request within the time that the settings give it. `what` completes "no answer to ...".
+/// Does a request within `timeout`, other endpoints included. `what` completes "no answer to ...".
 pub(super) async fn request<T, F, R>(
     endpoints: &Endpoints,
     repeat: Repeat,
+    timeout: Duration,
     what: &str,
     call: F,
 ) -> Answer<T>
@@ -46,7 +47,8 @@ where
         endpoints,
         repeat,
         what,
-        deadline: Instant::now() + endpoints.settings().request_timeout,
+        timeout,
+        deadline: Instant::now() + timeout,
         logged_in_again: false,
         is_repetition: false,
         trouble: String::new(),
@@ -88,6 +90,7 @@ struct Request<'a> {
     endpoints: &'a Endpoints,
     repeat: Repeat,
     what: &'a str,
+    timeout: Duration,
     deadline: Instant,
     logged_in_again: bool,
     is_repetition: bool,
@@ -127,7 +130,7 @@ impl Request<'_> {
     /// A connection that had a fair time to answer is no good. One that had hardly any gets its chance with the next
     /// request; else a slow etcd would be connected to over and over.
     fn leave_if_silent(&self, connection: &Arc<Connection>, waited: Duration) {
-        if waited >= self.endpoints.settings().request_timeout / 4 {
+        if waited >= self.timeout / 4 {
             self.endpoints.abandon(connection, SILENCE);
         }
     }

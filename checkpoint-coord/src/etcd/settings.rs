@@ -18,9 +18,11 @@ pub struct EtcdSettings {
     pub tls: Option<EtcdTls>,
     /// Who to log in as; `None` does not log in.
     pub credentials: Option<EtcdCredentials>,
-    /// How long a request may take in all, other endpoints included. Should be well below the lease time, so that a
-    /// renewal can be tried again.
+    /// How long a request may take in all, other endpoints included.
     pub request_timeout: Duration,
+    /// The same for requests about leases. A lease that could not be renewed in time costs a node its workers, so that they
+    /// must not wait for an endpoint that does not answer.
+    pub lease_timeout: Duration,
     /// How long a connection with a watch may be silent before the other end is asked whether it is still there. etcd
     /// hangs up on who asks more often than every 5 s, unless it was started with another `--grpc-keepalive-min-time`.
     pub keepalive_interval: Duration,
@@ -103,6 +105,7 @@ impl EtcdSettings {
             tls: None,
             credentials: None,
             request_timeout: Self::REQUEST_TIMEOUT,
+            lease_timeout: Self::REQUEST_TIMEOUT,
             keepalive_interval: Self::KEEPALIVE_INTERVAL,
             keepalive_timeout: Self::KEEPALIVE_TIMEOUT,
         }

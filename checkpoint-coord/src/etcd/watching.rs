@@ -221,6 +221,7 @@ impl Watching {
         let answer = request(
             &self.endpoints,
             Repeat::Harmless,
+            self.endpoints.settings().request_timeout,
             "a question for the revision",
             |client, _| read(client),
         )
@@ -239,6 +240,7 @@ async fn open(endpoints: &Endpoints, key: &str, from: Revision) -> Result<Opened
     request(
         endpoints,
         Repeat::Harmless,
+        endpoints.settings().request_timeout,
         "the beginning of a watch",
         |client, connection| Box::pin(open_on(client, connection, key, from)),
     )

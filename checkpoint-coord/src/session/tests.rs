@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use steadfast_core::{
     EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, Keys, Ledger, LocalRank,
-    NodeName, OperatorRequest, WorkerExit, WorkerObservation, WorkerState,
+    NodeName, OperatorRequest, View, WorkerExit, WorkerObservation, WorkerState,
 };
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 
 use super::*;
@@ -186,6 +187,7 @@ impl Life {
         let (status_sender, status) = watch::channel(StatusView::default());
         let ports = SessionPorts {
             events: event_receiver,
+            hints: mpsc::channel(1).1,
             effects: effect_sender,
             status: status_sender,
         };
@@ -223,18 +225,18 @@ impl Life {
 fn settings(max_restarts: u32) -> SessionSettings {
     SessionSettings {
         member: MemberSettings {
-            keys: Keys::new("job"),
-            node: NodeName::from("here"),
-            incarnation: Incarnation(7),
-            address: "localhost".to_owned(),
             slots: SLOTS,
-            spec: JobSpec::new(1, 1, max_restarts, "digest".to_owned()),
-            restart_grace: Duration::from_secs(5),
-            stop_grace: Duration::from_secs(30),
-            lease: None,
+            ..MemberSettings::new(
+                Keys::new("job"),
+                NodeName::from("here"),
+                Incarnation(7),
+                JobSpec::new(1, 1, max_restarts, "digest".to_owned()),
+            )
         },
         leader: LeaderSettings::default(),
         lease_ttl: Duration::from_hours(1),
+        witness_lease_ttl: Duration::from_hours(1),
+        resumed: false,
     }
 }
 
@@ -372,9 +374,7 @@ async fn an_operator_stops_a_running_job() {
     life.tell(host.resume()).await;
     let start = life.effects.recv().await.unwrap();
     life.tell(host.carry_out(start)).await;
-    let running = |status: &StatusView| {
-        status.member_state == steadfast_core::MemberState::Running(Generation(1))
-    };
+    let running = |status: &StatusView| status.member_state == MemberState::Running(Generation(1));
     life.status.wait_for(running).await.unwrap();
     let stop = OperatorRequest::Stop {
         grace: Some(Duration::from_secs(1)),

@@ -30,6 +30,7 @@ impl Node {
         let (effect_sender, effects) = mpsc::unbounded_channel();
         let ports = SessionPorts {
             events: event_receiver,
+            hints: mpsc::channel(1).1,
             effects: effect_sender,
             status: watch::channel(StatusView::default()).0,
         };
@@ -121,18 +122,21 @@ impl Node {
 fn settings(name: &str) -> SessionSettings {
     SessionSettings {
         member: MemberSettings {
-            keys: Keys::new("job"),
-            node: NodeName::from(name),
-            incarnation: Incarnation(7),
-            address: "localhost".to_owned(),
-            slots: 1,
-            spec: JobSpec::new(2, 2, 3, "digest".to_owned()),
-            restart_grace: Duration::from_secs(5),
-            stop_grace: Duration::from_secs(30),
-            lease: None,
+            shared: true,
+            ..MemberSettings::new(
+                Keys::new("job"),
+                NodeName::from(name),
+                Incarnation(7),
+                JobSpec::new(2, 2, 3, "digest".to_owned()),
+            )
         },
-        leader: LeaderSettings::default(),
+        leader: LeaderSettings {
+            shared: true,
+            ..LeaderSettings::default()
+        },
         lease_ttl: Duration::from_secs(20),
+        witness_lease_ttl: Duration::from_secs(2),
+        resumed: false,
     }
 }
 

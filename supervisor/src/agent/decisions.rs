@@ -34,19 +34,27 @@ pub(super) struct Decisions {
 
 impl Decisions {
     /// Opens the store in `memory` and starts the session. What an earlier agent wrote there is found again.
-    pub(super) fn start(member: MemberSettings, memory: OwnedFd) -> Result<Decisions, AgentError> {
+    pub(super) fn start(
+        member: MemberSettings,
+        memory: OwnedFd,
+        resumed: bool,
+    ) -> Result<Decisions, AgentError> {
         let store = EmbeddedStore::open(FileMedium::new(File::from(memory)))
             .map_err(|source| AgentError::Store(Box::new(source)))?;
         let settings = SessionSettings {
             member,
             leader: LeaderSettings::default(),
             lease_ttl: LEASE,
+            witness_lease_ttl: LEASE,
+            resumed,
         };
         let (events, event_receiver) = mpsc::channel(1024);
+        let (_hints, hint_receiver) = mpsc::channel(1);
         let (effect_sender, effects) = mpsc::unbounded_channel();
         let (status_sender, status) = watch::channel(StatusView::default());
         let ports = SessionPorts {
             events: event_receiver,
+            hints: hint_receiver,
             effects: effect_sender,
             status: status_sender,
         };

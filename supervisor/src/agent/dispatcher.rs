@@ -154,7 +154,7 @@ fn open(
         effects,
         status,
         session,
-    } = Decisions::start(member, store_memory)?;
+    } = Decisions::start(member, store_memory, welcome.incarnation > 1)?;
     let agent = Agent {
         generation: Generation::default(),
         dying: DyingWatch::default(),

@@ -171,24 +171,23 @@ pub(super) fn own_environment(name: &str) -> Option<OsString> {
 
 /// What the decision core must know of this node.
 pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberSettings {
+    let spec = JobSpec::new(
+        settings.nodes.min,
+        settings.nodes.max,
+        settings.max_restarts,
+        command_digest(settings),
+    );
+    let incarnation = Incarnation(welcome.started_ns);
+    let node = NodeName(settings.node.clone());
     MemberSettings {
-        keys: Keys::new(&settings.job),
-        node: NodeName(settings.node.clone()),
-        incarnation: Incarnation(welcome.started_ns),
         address: settings
             .master_addr
             .clone()
             .unwrap_or_else(|| "127.0.0.1".to_owned()),
         slots: settings.workers,
-        spec: JobSpec::new(
-            settings.nodes.min,
-            settings.nodes.max,
-            settings.max_restarts,
-            command_digest(settings),
-        ),
         restart_grace: settings.restart_grace,
         stop_grace: settings.stop_grace,
-        lease: None,
+        ..MemberSettings::new(Keys::new(&settings.job), node, incarnation, spec)
     }
 }
 

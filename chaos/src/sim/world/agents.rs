@@ -129,7 +129,7 @@ impl World {
         let batch = ChangeBatch::clone(batch);
         match address.who {
             Who::Member => self.tell_member(address, MemberEvent::Changed(batch)),
-            Who::Leader => self.tell_leader(address, LeaderEvent::Changed(batch)),
+            Who::Leader => self.tell_leader(address, LeaderEvent::Changed(vec![batch])),
         }
     }
 
@@ -192,10 +192,8 @@ impl World {
         let view = View::load(self.keys.clone(), &listing.entries, listing.revision);
         let settings = LeaderSettings {
             gather_window: Duration::from_secs(3),
-            gather_timeout: Duration::from_mins(15),
-            // Without fences nothing but time says that a silent node is dead, so it must outlast
-            // every silence.
-            lost_after: Duration::from_mins(10),
+            // There are no fences here, so no node is ever given up.
+            ..LeaderSettings::default()
         };
         agent.leader = Some(Leader::new(settings, epoch, view));
         agent.leader_desk = Desk {
@@ -332,21 +330,20 @@ impl World {
         } else {
             0
         };
+        let spec = JobSpec::new(
+            shape.min_nodes,
+            shape.max_nodes,
+            shape.max_restarts + generous,
+            "command".to_owned(),
+        );
+        let incarnation = Incarnation(node.incarnation);
         MemberSettings {
-            keys: self.keys.clone(),
-            node: node.name.clone(),
-            incarnation: Incarnation(node.incarnation),
             address: format!("{}.simulated", node.name),
             slots: shape.slots,
-            spec: JobSpec::new(
-                shape.min_nodes,
-                shape.max_nodes,
-                shape.max_restarts + generous,
-                "command".to_owned(),
-            ),
             restart_grace: Duration::from_millis(pace.restart_grace_ms),
             stop_grace: Duration::from_millis(pace.stop_grace_ms),
             lease: Some(node.lease),
+            ..MemberSettings::new(self.keys.clone(), node.name.clone(), incarnation, spec)
         }
     }
 

@@ -125,12 +125,7 @@ impl World {
     pub(super) fn candidature(&self, index: usize) -> Transaction {
         let node = &self.nodes[index];
         let key = self.keys.leader();
-        let record = LeaderRecord {
-            version: 1,
-            node: node.name.clone(),
-            incarnation: Incarnation(node.incarnation),
-            extra: std::collections::BTreeMap::new(),
-        };
+        let record = LeaderRecord::new(node.name.clone(), Incarnation(node.incarnation));
         let seat = node
             .member()
             .and_then(|member| member.view().leader())

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes after a generation: the next one, or the end.
 
-use std::collections::BTreeMap;
-
 use steadfast_proto::v1::{FaultClass, Finding};
 
-use super::ending::{Ending, node_at_fault, stopped};
+use super::ending::{Ending, stopped};
 use super::standing::Standing;
 use super::{LeaderEffect, LeaderState};
-use crate::formation::{arrange, plan as make_plan};
 use crate::judgement::{Incident, Ruling, judge, note_progress};
 use crate::member::kinds;
 use crate::verdict::{Verdict, find_root_cause};
 use crate::{
-    EndRule, Exclusion, ExitReason, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger,
-    MemberPhase, MemberRecord, NodeName, Plan, PlanPhase,
+    Exclusion, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger, MemberRecord, NodeName,
+    Plan, PlanPhase,
 };
 
 impl Leader {
@@ -48,12 +45,21 @@ impl Leader {
         ledger.judged = plan.generation;
         self.exclude_unkillable(plan, &mut ledger);
         let mut findings = self.view.findings_of(plan.generation);
+        exclude_unfit(&findings, &mut ledger);
+        count_losses(standings, &mut ledger);
         findings.extend(lost_findings(plan, standings));
         let verdict = find_root_cause(findings);
         let clean = self.all_clean(plan);
         if let Some(request) = self.stop_request() {
             let ending = stopped(&request, clean, verdict);
             return self.end(plan.generation, &ledger, ending, effects);
+        }
+        if let Some(request) = self.departure(plan) {
+            ledger.pending = Some(format!(
+                "a node has left: {}; not charged to the restart budget",
+                request.reason
+            ));
+            return self.gather(now, spec, ledger, Some(plan.clone()), effects);
         }
         if let Some(request) = self.restart_request(plan) {
             ledger.pending = Some(format!(
@@ -93,101 +99,12 @@ impl Leader {
         }
     }
 
-    /// No generation runs: begins the next one as soon as there are members for it. `ledger` is as it shall be
-    /// written; it may be ahead of the store's.
-    pub(super) fn gather(
+    pub(super) fn publish(
         &mut self,
-        now: Instant,
-        spec: &JobSpec,
-        mut ledger: Ledger,
-        previous: Option<Plan>,
+        mut plan: Plan,
+        ledger: &Ledger,
         effects: &mut Vec<LeaderEffect>,
     ) {
-        let last = previous
-            .as_ref()
-            .map(|plan| plan.generation)
-            .unwrap_or_default();
-        if let Some(request) = self.stop_request() {
-            return self.end(last, &ledger, stopped(&request, false, None), effects);
-        }
-        let places = previous.map(|plan| plan.members).unwrap_or_default();
-        let chosen: Vec<MemberRecord> = {
-            let available = self.available(&ledger);
-            let chosen = arrange(&available, &places, spec.max_nodes);
-            chosen.into_iter().cloned().collect()
-        };
-        let count = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
-        if count < spec.min_nodes.max(1) {
-            return self.await_members(now, spec, (ledger, last), count, effects);
-        }
-        if last == Generation(0) && count < spec.max_nodes {
-            let since = *self.enough_since.get_or_insert(now);
-            let until = since + self.settings.gather_window;
-            if now < until {
-                self.wake(until);
-                let reason = format!(
-                    "{count} of at most {} nodes have registered; waiting a little for the others",
-                    spec.max_nodes
-                );
-                return self.set(LeaderState::Gathering, &reason);
-            }
-        }
-        let why = ledger
-            .pending
-            .take()
-            .unwrap_or_else(|| "the job was started".to_owned());
-        let members: Vec<&MemberRecord> = chosen.iter().collect();
-        if let Some(next) = make_plan(last.next(), &members, why) {
-            self.publish(next, &ledger, effects);
-        }
-    }
-
-    /// Too few members: waits, or ends the job.
-    fn await_members(
-        &mut self,
-        now: Instant,
-        spec: &JobSpec,
-        (ledger, last): (Ledger, Generation),
-        count: u32,
-        effects: &mut Vec<LeaderEffect>,
-    ) {
-        self.enough_since = None;
-        if !ledger.excluded.is_empty() {
-            return self.end(last, &ledger, node_at_fault(&ledger), effects);
-        }
-        let since = *self.gathering_since.get_or_insert(now);
-        let until = since + self.settings.gather_timeout;
-        let reason = format!(
-            "{count} of at least {} nodes are there; waiting for the others for up to {} s",
-            spec.min_nodes,
-            self.settings.gather_timeout.as_secs()
-        );
-        if now >= until {
-            let ending = Ending {
-                outcome: JobOutcome::Failed,
-                rule: EndRule::NotEnoughNodes,
-                exit: ExitReason::Infrastructure,
-                message: format!(
-                    "only {count} of at least {} nodes were there after {} s: \
-                     see why the others did not start, or lower the number of nodes",
-                    spec.min_nodes,
-                    self.settings.gather_timeout.as_secs()
-                ),
-                verdict: None,
-            };
-            return self.end(last, &ledger, ending, effects);
-        }
-        self.wake(until);
-        self.set(LeaderState::Gathering, &reason);
-        // The incident is charged now, since nobody knows who will lead when the members are there.
-        if self.ledger() != ledger {
-            let mut transaction = self.guarded();
-            transaction.then.push(self.put_ledger(&ledger));
-            self.write(transaction, reason, effects);
-        }
-    }
-
-    fn publish(&mut self, mut plan: Plan, ledger: &Ledger, effects: &mut Vec<LeaderEffect>) {
         if let Some(before) = self.view.plan() {
             plan.extra.clone_from(&before.value.extra);
         }
@@ -208,20 +125,6 @@ impl Leader {
             format!("generation {} starts: {}", plan.generation, plan.why)
         };
         self.write(transaction, say, effects);
-    }
-
-    /// Members that can take part in a new generation.
-    fn available(&self, ledger: &Ledger) -> BTreeMap<&NodeName, &MemberRecord> {
-        self.view
-            .members()
-            .iter()
-            .map(|(node, record)| (node, &record.value))
-            .filter(|(node, record)| {
-                record.slots > 0
-                    && !ledger.excluded.contains_key(*node)
-                    && matches!(record.phase, MemberPhase::Idle | MemberPhase::Stopped)
-            })
-            .collect()
     }
 
     fn exclude_unkillable(&self, plan: &Plan, ledger: &mut Ledger) {
@@ -273,6 +176,30 @@ impl Leader {
     }
 }
 
+/// Nodes of which a detector says that they must not be used any more.
+fn exclude_unfit(findings: &[Finding], ledger: &mut Ledger) {
+    for finding in findings {
+        if finding.kind == kinds::NODE_UNFIT {
+            ledger.excluded.insert(
+                NodeName(finding.node.clone()),
+                Exclusion {
+                    generation: Generation(finding.generation),
+                    reason: finding.summary.clone(),
+                },
+            );
+        }
+    }
+}
+
+fn count_losses(standings: &[(NodeName, Standing)], ledger: &mut Ledger) {
+    for (node, standing) in standings {
+        if matches!(standing, Standing::Lost { .. }) {
+            let losses = ledger.losses.entry(node.clone()).or_default();
+            *losses = losses.saturating_add(1);
+        }
+    }
+}
+
 /// Members stopped without saying why, which only a fault of ours can bring about; it is charged like any other.
 fn unexplained(plan: &Plan) -> Verdict {
     Verdict {
@@ -291,7 +218,7 @@ fn lost_findings(plan: &Plan, standings: &[(NodeName, Standing)]) -> Vec<Finding
     standings
         .iter()
         .filter_map(|(node, standing)| match standing {
-            Standing::Lost(why) => Some(Finding {
+            Standing::Lost { why, .. } => Some(Finding {
                 kind: kinds::MEMBER_LOST.to_owned(),
                 class: FaultClass::NodeLost.into(),
                 generation: plan.generation.0,

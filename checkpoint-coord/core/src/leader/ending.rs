@@ -81,7 +81,7 @@ impl Leader {
 
 pub(super) fn stopped(request: &Request, clean: bool, verdict: Option<Verdict>) -> Ending {
     let signal = match request.kind {
-        RequestKind::Stop { signal, .. } => signal,
+        RequestKind::Stop { signal, .. } | RequestKind::Leave { signal, .. } => signal,
         RequestKind::Restart => TERMINATE,
     };
     let (exit, how) = if clean {

@@ -10,18 +10,20 @@ use crate::{ChangeBatch, KeyValue, Outcome, Revision, Transaction};
 pub struct LeaderSettings {
     /// How long to wait for more members than the smallest world needs, once there are that many.
     pub gather_window: Duration,
-    /// How long to wait for as many members as the smallest world needs, before the job ends.
-    pub gather_timeout: Duration,
-    /// How long a member's record may be missing before the member counts as lost.
-    pub lost_after: Duration,
+    /// What is added to the time at which the workers of a lost member must have been killed by its keeper: the time that
+    /// killing takes, and what clocks may differ by.
+    pub fence_margin: Duration,
+    /// Whether the store is shared with other supervisors. If not, nobody else can join, so that nobody is waited for, and
+    /// a member whose record is gone is this very node's, which will register again.
+    pub shared: bool,
 }
 
 impl Default for LeaderSettings {
     fn default() -> Self {
         Self {
             gather_window: Duration::from_secs(30),
-            gather_timeout: Duration::from_mins(15),
-            lost_after: Duration::from_mins(1),
+            fence_margin: Duration::from_millis(600),
+            shared: false,
         }
     }
 }
@@ -29,8 +31,9 @@ impl Default for LeaderSettings {
 /// What the leader is told. Send a [`LeaderEvent::Tick`] first, so that it looks around.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LeaderEvent {
-    /// The store changed.
-    Changed(ChangeBatch),
+    /// The store changed: everything that is known by now, in order. Many members report at the same time, and looking
+    /// at all of them once for each would take long.
+    Changed(Vec<ChangeBatch>),
     /// The store was read anew, because changes had been missed.
     Relisted {
         /// All of the job's keys.

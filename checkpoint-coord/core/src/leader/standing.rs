@@ -1,34 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the members of a plan are doing, as the leader sees it.
 
-use crate::{Instant, Leader, MemberPhase, NodeName, Plan};
+use std::collections::BTreeMap;
+
+use crate::member::{is_fatal, kinds};
+use crate::{Generation, Instant, Leader, MemberPhase, MemberRecord, NodeName, Plan, PlanMember};
 
 /// How one member of a plan is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Starts or runs its workers.
     Working,
+    /// Nothing is heard of its agent, and the training has stopped; its lease has not ended yet.
+    Silent,
     /// All its workers have exited with code 0.
     Completed,
     /// Stops its workers.
     Draining,
     /// Its workers are gone.
     Stopped,
-    /// Its record is gone, but it may come back.
+    /// Its record is gone, but the training goes on, so its workers live.
     Missing,
-    /// It will not come back with the workers of this generation; why, in words.
-    Lost(String),
+    /// It will not come back with the workers of this generation.
+    Lost {
+        /// In words.
+        why: String,
+        /// Whether it is certain that none of its workers run; otherwise its keeper may still be about to kill them.
+        proven: bool,
+    },
 }
 
 impl Standing {
-    /// Whether none of the member's workers run any more, whatever their end.
+    /// Whether none of the member's workers count any more, whatever their end.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self, Self::Stopped | Self::Lost(_))
+        matches!(self, Self::Stopped | Self::Lost { .. })
     }
 
     /// Whether the member shows that the generation cannot go on.
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self, Self::Draining | Self::Stopped | Self::Lost(_))
+        matches!(
+            self,
+            Self::Draining | Self::Stopped | Self::Silent | Self::Lost { .. }
+        )
+    }
+}
+
+/// What was seen of the members of one generation and is not in the store any more once they have left.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    generation: Generation,
+    /// Members whose workers have ended. Nothing that becomes of their records can change that.
+    settled: BTreeMap<NodeName, Standing>,
+    /// Since when a member's record has been missing.
+    absent_since: BTreeMap<NodeName, Instant>,
+    /// Since when it has not been known whether the generation is over.
+    pub(super) in_doubt_since: Option<Instant>,
+    /// The step in each member's report as a witness, and when it was first heard of.
+    pub(super) reported: BTreeMap<NodeName, (u64, Instant)>,
+}
+
+impl Seen {
+    pub(super) fn note_report(&mut self, node: &NodeName, step: u64, now: Instant) {
+        let entry = self.reported.entry(node.clone());
+        let (known, at) = entry.or_insert((step, now));
+        if *known != step {
+            (*known, *at) = (step, now);
+        }
     }
 }
 
@@ -48,43 +85,128 @@ pub(super) fn list(standings: &[(NodeName, Standing)], such: impl Fn(&Standing) 
 impl Leader {
     /// How each member of the plan is doing, in rank order.
     pub(super) fn standings(&mut self, now: Instant, plan: &Plan) -> Vec<(NodeName, Standing)> {
-        let mut standings = Vec::new();
-        for place in &plan.members {
-            let record = self.view.member(&place.node).map(|record| &record.value);
-            let standing = match record {
-                None => self.absence(now, &place.node),
-                Some(record) if record.incarnation != place.incarnation => {
-                    // Workers die with their keeper, so a new keeper proves that none is left.
-                    Standing::Lost(format!("the supervisor of {} was started anew", place.node))
-                }
-                Some(record) if record.generation != plan.generation => Standing::Working,
-                Some(record) => match record.phase {
-                    MemberPhase::Idle | MemberPhase::Running => Standing::Working,
-                    MemberPhase::Completed => Standing::Completed,
-                    MemberPhase::Draining => Standing::Draining,
-                    MemberPhase::Stopped => Standing::Stopped,
-                },
+        if self.seen.generation != plan.generation {
+            self.seen = Seen {
+                generation: plan.generation,
+                ..Seen::default()
             };
-            if record_is_back(&standing) {
-                self.missing_since.remove(&place.node);
-            }
-            standings.push((place.node.clone(), standing));
         }
+        self.progress.begin(plan.generation);
+        let mut standings: Vec<(NodeName, Standing)> = plan
+            .members
+            .iter()
+            .map(|place| (place.node.clone(), self.standing(now, plan, place)))
+            .collect();
+        let dead = standings
+            .iter()
+            .any(|(_, standing)| *standing == Standing::Stopped)
+            || self.view.has_finding(plan.generation, |finding| {
+                finding.kind == kinds::WORKER_EXITED
+            });
+        if dead {
+            self.progress.note_death(plan.generation, now);
+        }
+        self.give_up_missing(now, plan, &mut standings);
         standings
     }
 
-    fn absence(&mut self, now: Instant, node: &NodeName) -> Standing {
-        let since = *self.missing_since.entry(node.clone()).or_insert(now);
-        let until = since + self.settings.lost_after;
-        if now >= until {
-            let seconds = self.settings.lost_after.as_secs();
-            return Standing::Lost(format!("{node} has not been heard of for {seconds} s"));
+    fn standing(&mut self, now: Instant, plan: &Plan, place: &PlanMember) -> Standing {
+        let record = self.view.member(&place.node).map(|record| &record.value);
+        let Some(record) = record.filter(|record| record.incarnation == place.incarnation) else {
+            if let Some(settled) = self.seen.settled.get(&place.node) {
+                return settled.clone();
+            }
+            let anew = record.is_some_and(|record| is_same_machine(record, place));
+            self.seen
+                .absent_since
+                .entry(place.node.clone())
+                .or_insert(now);
+            return if anew {
+                // Workers die with their keeper, and a machine has one keeper for a node's name at a time.
+                Standing::Lost {
+                    why: format!("the supervisor of {} was started anew", place.node),
+                    proven: true,
+                }
+            } else {
+                Standing::Missing
+            };
+        };
+        self.seen.absent_since.remove(&place.node);
+        if record.generation != plan.generation {
+            return Standing::Working;
         }
-        self.wake(until);
-        Standing::Missing
+        let standing = match record.phase {
+            MemberPhase::Idle | MemberPhase::Running => Standing::Working,
+            MemberPhase::Completed => Standing::Completed,
+            MemberPhase::Draining => Standing::Draining,
+            MemberPhase::Stopped => Standing::Stopped,
+        };
+        if matches!(standing, Standing::Completed | Standing::Stopped) {
+            let settled = &mut self.seen.settled;
+            settled.insert(place.node.clone(), standing.clone());
+        }
+        standing
+    }
+
+    /// A member whose record is gone, or whose agent is silent, lives as long as the training goes on. When it has
+    /// stopped, or leases alone decide, it does not count any more.
+    fn give_up_missing(
+        &mut self,
+        now: Instant,
+        plan: &Plan,
+        standings: &mut [(NodeName, Standing)],
+    ) {
+        if !self.settings.shared {
+            return;
+        }
+        let window = plan.witness();
+        let is_over = !plan.is_run()
+            || standings.iter().any(|(_, standing)| standing.is_ending())
+            || self.view.has_finding(plan.generation, is_fatal);
+        let heard_at = self.progress.heard_at();
+        let mut wake_at = None;
+        for (node, standing) in standings {
+            let heard_at = match standing {
+                Standing::Missing => heard_at.or_else(|| self.seen.absent_since.get(node).copied()),
+                Standing::Working if self.progress.is_silent(node) && !is_over => heard_at,
+                _ => None,
+            };
+            let Some(until) = heard_at.map(|at| at + window) else {
+                continue;
+            };
+            if !is_over && !window.is_zero() && now < until {
+                wake_at = Some(wake_at.map_or(until, |at: Instant| at.min(until)));
+            } else if *standing == Standing::Missing {
+                *standing = Standing::Lost {
+                    why: format!("nothing is heard of {node} any more: its lease has ended"),
+                    proven: window.is_zero(),
+                };
+            } else if !window.is_zero() {
+                *standing = Standing::Silent;
+            }
+        }
+        if let Some(at) = wake_at {
+            self.wake(at);
+        }
+    }
+
+    /// The earliest time at which none of the workers of lost members can run any more. `None` when nobody can say.
+    pub(super) fn safe_start(
+        &self,
+        plan: &Plan,
+        standings: &[(NodeName, Standing)],
+    ) -> Option<Instant> {
+        let in_doubt =
+            |standing: &Standing| matches!(standing, Standing::Lost { proven: false, .. });
+        if !standings.iter().any(|(_, standing)| in_doubt(standing)) {
+            return Some(Instant::default());
+        }
+        let window = plan.witness();
+        let over_since = self.progress.over_since()?;
+        Some(over_since + window + self.progress.one_step(window) + self.settings.fence_margin)
     }
 }
 
-fn record_is_back(standing: &Standing) -> bool {
-    !matches!(standing, Standing::Missing | Standing::Lost(_))
+fn is_same_machine(record: &MemberRecord, place: &PlanMember) -> bool {
+    !record.boot.is_empty() && record.boot == place.boot
 }

@@ -13,7 +13,8 @@ use crate::{
 impl Member {
     /// Compares what is with what should be, and does what is missing.
     pub(super) fn advance(&mut self, now: Instant, effects: &mut Vec<MemberEffect>) {
-        self.check_registration();
+        self.wake_at = None;
+        self.check_registration(now);
         self.stop_for_own_reasons(now, effects);
         let ending = self.refusal.as_ref().or(self.view.result()).cloned();
         if let Some(result) = ending {
@@ -24,11 +25,14 @@ impl Member {
         } else if let Some(plan) = self.news() {
             self.follow(now, plan, effects);
         }
-        self.write(effects);
+        self.leave_alone(now, effects);
+        if !self.finished {
+            self.write(effects);
+        }
     }
 
     /// Finds out whether this member may take part, and whether its record is still its own.
-    fn check_registration(&mut self) {
+    fn check_registration(&mut self, now: Instant) {
         if let Some(spec) = self.view.spec()
             && let Some(difference) = spec.value.disagreement(&self.settings.spec)
         {
@@ -38,21 +42,37 @@ impl Member {
             );
             self.refuse(message);
         }
-        if self.view.revision() < self.last_write || self.in_flight.is_some() {
+        if self.own_known_at < self.last_write || self.in_flight.is_some() {
             return;
         }
-        match self.view.member(&self.settings.node) {
+        let incarnation = self
+            .view
+            .member(&self.settings.node)
+            .map(|record| record.value.incarnation);
+        match incarnation {
             // The lease ran out: register again.
-            None => self.written = None,
-            Some(record) if record.value.incarnation != self.settings.incarnation => {
-                if self.written.is_some() {
-                    self.refuse(format!(
-                        "another supervisor has joined the job under the name {}; give each node its own name",
-                        self.settings.node
-                    ));
-                }
+            None => {
+                self.written = None;
+                self.name_taken_since = None;
             }
-            Some(_) => {}
+            Some(incarnation) if incarnation != self.settings.incarnation => {
+                self.share_no_name(now);
+            }
+            Some(_) => self.name_taken_since = None,
+        }
+    }
+
+    /// Another supervisor stands under our name. It may be an earlier one of this node that is dead: then its lease ends.
+    fn share_no_name(&mut self, now: Instant) {
+        let since = *self.name_taken_since.get_or_insert(now);
+        let until = since + self.settings.name_patience;
+        if self.written.is_some() || now >= until {
+            self.refuse(format!(
+                "another supervisor has joined the job under the name {}; give each node its own name",
+                self.settings.node
+            ));
+        } else {
+            self.wake(until);
         }
     }
 
@@ -84,7 +104,8 @@ impl Member {
             self.order_stop(now, TERMINATE, grace, reason, effects);
         } else if let Some(request) = self.request_to_obey().cloned() {
             match request.kind {
-                RequestKind::Stop { signal, grace_ms } => {
+                RequestKind::Stop { signal, grace_ms }
+                | RequestKind::Leave { signal, grace_ms } => {
                     let grace = self.stop_grace(grace_ms);
                     self.order_stop(now, signal, grace, request.reason, effects);
                 }
@@ -137,7 +158,9 @@ impl Member {
             {
                 let grace = match request.map(|request| request.kind) {
                     Some(RequestKind::Stop { grace_ms, .. }) => self.stop_grace(grace_ms),
-                    Some(RequestKind::Restart) => self.settings.stop_grace,
+                    Some(RequestKind::Restart | RequestKind::Leave { .. }) => {
+                        self.settings.stop_grace
+                    }
                     None => self.settings.restart_grace,
                 };
                 self.order_stop(now, signal, grace, why, effects);
@@ -170,7 +193,7 @@ impl Member {
             place.slots,
             place.base_rank,
         );
-        if plan.is_run() && self.stop_request().is_none() {
+        if plan.is_run() && self.stop_request().is_none() && self.leave_request().is_none() {
             self.work = Some(work);
             effects.push(MemberEffect::Start { plan });
         } else {

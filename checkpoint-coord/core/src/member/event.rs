@@ -6,8 +6,9 @@ use std::time::Duration;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    ChangeBatch, Generation, Incarnation, Instant, JobResult, JobSpec, KeyValue, Keys, LeaseId,
-    LocalRank, NodeName, Outcome, Plan, Revision, Transaction, WorkerExit,
+    AgentEndpoint, ChangeBatch, Generation, Incarnation, Instant, JobResult, JobSpec, KeyValue,
+    Keys, LeaseId, LocalRank, Location, NodeName, Outcome, Plan, Revision, Transaction,
+    WitnessReport, WorkerExit,
 };
 
 /// What a finding's `kind` can be, as far as the core cares.
@@ -25,6 +26,10 @@ pub mod kinds {
     pub const WORKER_HUNG: &str = "worker.hung";
     /// A member of the generation is gone.
     pub const MEMBER_LOST: &str = "member.lost";
+    /// The workers of a node were killed because nobody could say any more whether the generation goes on without them.
+    pub const WORKER_FENCED: &str = "worker.fenced";
+    /// The node must not be used any more, such as when one of its GPUs is gone.
+    pub const NODE_UNFIT: &str = "node.unfit";
 }
 
 /// What a member must know beforehand.
@@ -48,6 +53,38 @@ pub struct MemberSettings {
     pub stop_grace: Duration,
     /// The lease that the member's record is bound to, if the store has leases for it.
     pub lease: Option<LeaseId>,
+    /// How long another supervisor that goes by this node's name is waited for until it is gone: longer than its lease.
+    pub name_patience: Duration,
+    /// Whether other supervisors take part. A signal then takes this member out of the job instead of ending the job.
+    pub shared: bool,
+    /// Which start of the machine this is; empty where it is not known.
+    pub boot: String,
+    /// Where this node stands in the cluster.
+    pub location: Location,
+    /// Where the member's agent can be reached by other agents.
+    pub agent: Option<AgentEndpoint>,
+}
+
+impl MemberSettings {
+    /// Settings of a member with one worker on a store of its own, known by its node's name; change what differs.
+    pub fn new(keys: Keys, node: NodeName, incarnation: Incarnation, spec: JobSpec) -> Self {
+        Self {
+            keys,
+            address: node.0.clone(),
+            node,
+            incarnation,
+            slots: 1,
+            spec,
+            restart_grace: Duration::from_secs(5),
+            stop_grace: Duration::from_secs(30),
+            lease: None,
+            name_patience: Duration::from_secs(30),
+            shared: false,
+            boot: String::new(),
+            location: Location::default(),
+            agent: None,
+        }
+    }
 }
 
 /// What a member is told. The first event must be [`MemberEvent::Resume`]; nothing is done before it.
@@ -64,13 +101,20 @@ pub enum MemberEvent {
         /// A free port, for the master of the next generation.
         next_port: u16,
     },
-    /// The store changed.
+    /// The store changed. A member need not be told of more than the keys below [`Keys::common`].
     Changed(ChangeBatch),
     /// The store was read anew, because changes had been missed.
     Relisted {
-        /// All of the job's keys.
+        /// At least the keys below [`Keys::common`], this member's own record, and its findings of its generation.
         entries: Vec<KeyValue>,
         /// The revision at which they were read.
+        revision: Revision,
+    },
+    /// This member's own record was read anew, because a write of it did not succeed. Comes before the answer to it.
+    OwnRecord {
+        /// As it is in the store, if it is there.
+        record: Option<KeyValue>,
+        /// The revision at which it was read.
         revision: Revision,
     },
     /// The keeper has started the workers of a generation, except those that failed to start.
@@ -111,6 +155,28 @@ pub enum MemberEvent {
         generation: Generation,
         /// The step.
         step: u64,
+    },
+    /// What this node's steps are worth as a witness has changed; `None` when they are worth nothing (any more).
+    Witness {
+        /// Generation of the workers.
+        generation: Generation,
+        /// What they show.
+        report: Option<WitnessReport>,
+    },
+    /// A whole checkpoint was seen to have been made.
+    Checkpoint {
+        /// Generation that made it.
+        generation: Generation,
+        /// Its step.
+        step: u64,
+    },
+    /// The keeper has killed a generation's workers, or has refused to start them, because the time was over for which
+    /// the lease or the training's progress vouched for them. [`MemberEvent::Stopped`] follows.
+    Fenced {
+        /// Which generation.
+        generation: Generation,
+        /// When.
+        at: Instant,
     },
     /// A signal that asks the job to end (SIGTERM, SIGINT, SIGHUP). After a respawn of the agent the keeper repeats the
     /// last one, with its count, since the dead agent may not have written it down.
@@ -192,6 +258,13 @@ pub struct SpawnFailure {
 pub enum OperatorRequest {
     /// End the job.
     Stop {
+        /// Time until SIGKILL; the stop grace when absent.
+        grace: Option<Duration>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Take this member out of the job; others take its ranks over.
+    Leave {
         /// Time until SIGKILL; the stop grace when absent.
         grace: Option<Duration>,
         /// Why, in words.

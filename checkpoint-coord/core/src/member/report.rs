@@ -21,7 +21,7 @@ pub(super) struct Report {
 
 impl Member {
     pub(super) fn write(&mut self, effects: &mut Vec<MemberEffect>) {
-        if self.in_flight.is_some() || self.retry_at.is_some() {
+        if self.in_flight.is_some() || self.retry_at.is_some() || self.name_taken_since.is_some() {
             return;
         }
         let report = self.report();
@@ -81,7 +81,7 @@ impl Member {
 
     /// The revision of our own record: nobody else writes it, unless another supervisor goes by our name.
     fn own_revision(&self) -> Revision {
-        if self.view.revision() < self.last_write {
+        if self.own_known_at < self.last_write {
             return self.last_write;
         }
         self.view
@@ -117,6 +117,11 @@ impl Member {
                 .unwrap_or_default(),
             clean: work.is_some_and(Work::is_clean),
             request: self.request.clone(),
+            boot: self.settings.boot.clone(),
+            location: self.settings.location.clone(),
+            witness: work.and_then(|work| work.witness),
+            checkpoint: work.and_then(|work| work.checkpoint),
+            agent: self.settings.agent.clone(),
             extra: self.extra.clone(),
         };
         Report {

@@ -92,8 +92,11 @@ impl Member {
         let Some(work) = self.draining() else {
             return;
         };
-        let (first_signal, grace) = match self.stop_request().map(|request| request.kind) {
-            Some(RequestKind::Stop { signal, grace_ms }) => (signal, self.stop_grace(grace_ms)),
+        let request = self.stop_request().or(self.leave_request());
+        let (first_signal, grace) = match request.map(|request| request.kind) {
+            Some(
+                RequestKind::Stop { signal, grace_ms } | RequestKind::Leave { signal, grace_ms },
+            ) => (signal, self.stop_grace(grace_ms)),
             _ => (TERMINATE, self.settings.restart_grace),
         };
         effects.push(MemberEffect::Stop {

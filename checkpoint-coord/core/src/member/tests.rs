@@ -17,16 +17,11 @@ struct Bench {
 }
 
 fn settings() -> MemberSettings {
+    let spec = JobSpec::new(1, 1, 3, "digest".to_owned());
     MemberSettings {
-        keys: Keys::new("job"),
-        node: NodeName::from("a"),
-        incarnation: Incarnation(1),
         address: "a.test".to_owned(),
         slots: 2,
-        spec: JobSpec::new(1, 1, 3, "digest".to_owned()),
-        restart_grace: Duration::from_secs(5),
-        stop_grace: Duration::from_secs(30),
-        lease: None,
+        ..MemberSettings::new(Keys::new("job"), "a".into(), Incarnation(1), spec)
     }
 }
 

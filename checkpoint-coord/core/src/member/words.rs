@@ -13,6 +13,10 @@ impl Member {
             return problem.to_string();
         }
         match self.state() {
+            MemberState::Joining if self.awaits_its_name() => format!(
+                "another supervisor is registered under the name {}; waiting for its lease to end",
+                self.settings.node
+            ),
             MemberState::Joining => "registering with the job".to_owned(),
             MemberState::Spare => "registered; waiting for a plan that names this node".to_owned(),
             MemberState::Starting(_) => "waiting for the workers to be started".to_owned(),

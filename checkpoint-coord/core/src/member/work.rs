@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use steadfast_proto::v1::{FaultClass, Finding, Repeatability};
+use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
 use super::kinds;
 use crate::{
-    Generation, Instant, LocalRank, MemberPhase, NodeName, Rank, SpawnFailure, WorkerExit,
+    Generation, Instant, LocalRank, MemberPhase, NodeName, Rank, SpawnFailure, WitnessReport,
+    WorkerExit,
 };
 
 /// Findings that a member keeps for a generation; the earliest matter most.
@@ -32,6 +33,9 @@ pub(crate) struct Work {
     pub(crate) best_step: Option<u64>,
     pub(crate) reported_step: Option<u64>,
     reported_at: Instant,
+    pub(crate) witness: Option<WitnessReport>,
+    /// Step of the newest checkpoint that was made.
+    pub(crate) checkpoint: Option<u64>,
     /// When this node began to stop the workers.
     pub(crate) stop_began: Option<Instant>,
     /// Set once all workers are gone: those that survived SIGKILL.
@@ -52,6 +56,8 @@ impl Work {
             best_step: None,
             reported_step: None,
             reported_at: Instant::default(),
+            witness: None,
+            checkpoint: None,
             stop_began: None,
             stopped: None,
         }
@@ -167,6 +173,25 @@ impl Work {
         });
     }
 
+    /// Takes in that the keeper has killed the workers, or has not started them, since nothing vouched for them any more.
+    pub(crate) fn note_fence(&mut self, at: Instant) {
+        if self.stop_began.is_some() {
+            return;
+        }
+        self.note(Finding {
+            kind: kinds::WORKER_FENCED.to_owned(),
+            class: FaultClass::Network.into(),
+            role: FaultRole::Consequence.into(),
+            monotonic_ns: at.as_nanos(),
+            fingerprint: "fenced".to_owned(),
+            summary: "this node could not renew its lease and no training step was seen either, so its workers were \
+                      killed before others could take their place"
+                .to_owned(),
+            ..Finding::default()
+        });
+        self.stop_began = Some(at);
+    }
+
     /// Takes in how far the training is; decides whether that is to be written down now. `beyond` is the best step of
     /// earlier generations: passing it is worth a write at once, since it refills the restart budget.
     pub(crate) fn note_step(&mut self, now: Instant, step: u64, beyond: Option<u64>) {
@@ -227,6 +252,8 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         kinds::WORKER_EXITED
         | kinds::WORKER_SPAWN_FAILED
         | kinds::WORKER_HUNG
+        | kinds::WORKER_FENCED
+        | kinds::NODE_UNFIT
         | kinds::MEMBER_LOST => true,
         kinds::WORKER_DYING => {
             finding.signal.is_some() || finding.exit_code.is_some_and(|code| code != 0)

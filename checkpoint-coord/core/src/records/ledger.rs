@@ -29,6 +29,9 @@ pub struct Ledger {
     pub pending: Option<String>,
     /// Nodes that get no rank any more, and why.
     pub excluded: BTreeMap<NodeName, Exclusion>,
+    /// How often each node was lost. One that is lost again and again has to wait before it gets a rank.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub losses: BTreeMap<NodeName, u32>,
     /// Root cause of the last incident, if there was one.
     pub last_fault: Option<Finding>,
     /// Fields of other versions.
@@ -56,6 +59,7 @@ impl Default for Ledger {
             judged: Generation::default(),
             pending: None,
             excluded: BTreeMap::new(),
+            losses: BTreeMap::new(),
             last_fault: None,
             extra: BTreeMap::new(),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Generation, Incarnation, Instant, LocalRank, NodeName};
+use crate::{Generation, Incarnation, Instant, LocalRank, NodeName, RECORD_VERSION};
 
 /// A member, under `members/<node>`. Only that member writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,9 +37,55 @@ pub struct MemberRecord {
     pub clean: bool,
     /// What somebody asked of the job through this member.
     pub request: Option<Request>,
+    /// Which start of the machine this is (`/proc/sys/kernel/random/boot_id`); empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// Where the node stands in the cluster.
+    #[serde(default, skip_serializing_if = "Location::is_empty")]
+    pub location: Location,
+    /// Which progress can be seen on this node in `generation`; absent while none can be relied upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<WitnessReport>,
+    /// Step of the newest whole checkpoint that this member has seen made in `generation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
+    /// Where the member's agent can be reached by other agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentEndpoint>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
+}
+
+/// Where a node stands in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Location {
+    /// Its place among the nodes as the scheduler counts them (such as `SLURM_NODEID`), if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u32>,
+    /// What it shares with its neighbours, widest first: pairs such as `rack` and `r12`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology: Vec<(String, String)>,
+}
+
+/// Progress that proves that all workers of the generation live, as one member sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessReport {
+    /// For how long the absence of a step says nothing yet, in milliseconds: the window that this member would like.
+    pub window_ms: u64,
+    /// Usual time between two steps, in milliseconds, rounded up.
+    pub step_ms: u64,
+    /// The last step that all workers of this node had made when this was written.
+    pub step: u64,
+}
+
+/// Where an agent can be reached by other agents, and how it proves who it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentEndpoint {
+    /// Host and port.
+    pub address: String,
+    /// Digest of its certificate, in hexadecimal digits.
+    pub certificate: String,
 }
 
 /// How far a member is with a generation.
@@ -82,9 +128,54 @@ pub enum RequestKind {
     },
     /// Leave this generation and start the next one. Later generations are not affected.
     Restart,
+    /// Take this member out of the job; others take its ranks over. The job goes on if it can.
+    Leave {
+        /// First signal that its workers get.
+        signal: i32,
+        /// Milliseconds until SIGKILL; the member's own stop grace when absent.
+        grace_ms: Option<u64>,
+    },
+}
+
+impl Location {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How many levels of the topology, from the widest on, this place has in common with another.
+    pub fn shared_levels(&self, other: &Self) -> usize {
+        let pairs = self.topology.iter().zip(&other.topology);
+        pairs.take_while(|(own, theirs)| own == theirs).count()
+    }
 }
 
 impl MemberRecord {
+    /// The record of a member with one worker that has taken part in nothing yet.
+    pub fn new(node: NodeName, incarnation: Incarnation) -> Self {
+        Self {
+            version: RECORD_VERSION,
+            address: node.0.clone(),
+            node,
+            incarnation,
+            slots: 1,
+            generation: Generation(0),
+            phase: MemberPhase::Idle,
+            next_port: 0,
+            step: None,
+            stop_began: None,
+            unkillable: Vec::new(),
+            clean: false,
+            request: None,
+            boot: String::new(),
+            location: Location::default(),
+            witness: None,
+            checkpoint: None,
+            agent: None,
+            extra: BTreeMap::new(),
+        }
+    }
+
     /// Whether this member is done with `generation`: none of its workers are running any more.
     pub fn has_stopped(&self, generation: Generation) -> bool {
         self.generation == generation && self.phase == MemberPhase::Stopped

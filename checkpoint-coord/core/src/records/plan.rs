@@ -2,11 +2,12 @@
 //! What the leader publishes for a generation.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Request;
+use super::{Location, Request};
 use crate::{Generation, Incarnation, NodeName, Rank};
 
 /// The plan in force, under `plan`.
@@ -28,6 +29,10 @@ pub struct Plan {
     pub restart_count: u64,
     /// Why this generation exists, in words.
     pub why: String,
+    /// For how long after a step of all workers the generation is known to live, whatever became of a member's lease, in
+    /// milliseconds. 0: leases alone decide. Within a generation it never shrinks.
+    #[serde(default)]
+    pub witness_ms: u64,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
@@ -62,6 +67,12 @@ pub struct PlanMember {
     pub slots: u32,
     /// Global rank of its worker with local rank 0; the others follow.
     pub base_rank: Rank,
+    /// Which start of the machine was meant; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// Where its node stands.
+    #[serde(default, skip_serializing_if = "Location::is_empty")]
+    pub location: Location,
 }
 
 /// Host and port.
@@ -84,6 +95,11 @@ impl PlanPhase {
 }
 
 impl Plan {
+    /// See [`Plan::witness_ms`].
+    pub fn witness(&self) -> Duration {
+        Duration::from_millis(self.witness_ms)
+    }
+
     /// Whether the generation is to run (rather than to end).
     pub fn is_run(&self) -> bool {
         self.phase == PlanPhase::Run

@@ -67,6 +67,8 @@ pub enum EndRule {
     NodeAtFault,
     /// Too few members, for too long.
     NotEnoughNodes,
+    /// This member was asked to leave; the job itself goes on without it.
+    Left,
     /// This member's settings differ from the job's; the job itself goes on without it.
     Refused,
 }

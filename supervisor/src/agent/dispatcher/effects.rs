@@ -43,6 +43,8 @@ impl Agent {
                 };
                 self.ask(&Request::Stop(stop), Vec::new())
             }
+            // One node has nobody who could take its workers' place.
+            HostEffect::Fence { .. } => Ok(()),
             HostEffect::Say(text) => {
                 self.journal
                     .record(self.generation.number, "job.said", json!({ "text": text }));

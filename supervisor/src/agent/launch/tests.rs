@@ -36,6 +36,8 @@ fn plan(generation: u64, slots: u32) -> Plan {
         incarnation: Incarnation(1),
         slots,
         base_rank: Rank(base_rank),
+        boot: String::new(),
+        location: steadfast_core::Location::default(),
     };
     Plan {
         version: 1,
@@ -48,6 +50,7 @@ fn plan(generation: u64, slots: u32) -> Plan {
             port: 4242,
         },
         restart_count: generation - 1,
+        witness_ms: 0,
         why: String::new(),
         extra: BTreeMap::new(),
     }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the session and the agent tell each other.
+
+use std::time::Duration;
+
+use steadfast_core::{
+    Generation, Instant, JobResult, MemberEffect, MemberEvent, NodeName, Plan, Transaction,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::StatusView;
+
+/// The session's ends of the channels between it and the agent.
+#[derive(Debug)]
+pub struct SessionPorts {
+    /// What happened on this node; [`MemberEvent::Resume`] first. Events about the store come from the session itself.
+    /// When the other end is dropped, the session ends without leaving the job.
+    pub events: mpsc::Receiver<MemberEvent>,
+    /// What other agents tell. The other end may be dropped.
+    pub hints: mpsc::Receiver<Hint>,
+    /// What the agent is to do, in this order. Unbounded, so that the two can never wait for each other.
+    pub effects: mpsc::UnboundedSender<HostEffect>,
+    /// How things stand.
+    pub status: watch::Sender<StatusView>,
+}
+
+/// What an agent hears of other nodes beside the store. It makes the leader faster, but proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// Workers of another node have made a step.
+    Step {
+        /// Their generation.
+        generation: Generation,
+        /// The step.
+        step: u64,
+    },
+    /// Nothing is heard of another node's agent any more, or something is again.
+    Silence {
+        /// Which node.
+        node: NodeName,
+        /// Whether it is silent.
+        silent: bool,
+    },
+}
+
+/// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HostEffect {
+    /// Start this node's workers as the plan says.
+    Start {
+        /// The plan; it names this node.
+        plan: Plan,
+    },
+    /// Stop this node's workers. May be repeated.
+    Stop {
+        /// Which generation.
+        generation: Generation,
+        /// First signal.
+        first_signal: i32,
+        /// Time until SIGKILL.
+        grace: Duration,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Send SIGKILL now to what is left of a generation.
+    KillNow {
+        /// Which generation.
+        generation: Generation,
+    },
+    /// What vouches for this node's workers. Past both times they must be killed, whatever becomes of the agent: others
+    /// may take their place. Comes only where there are others, before the first start, and whenever it changes.
+    Fence {
+        /// Until when the lease surely holds; the clock's zero when it does not.
+        lease_until: Instant,
+        /// The generation of the newest plan.
+        generation: Generation,
+        /// For how long after a step that all its workers made that step vouches for them; zero if it does not.
+        witness: Duration,
+    },
+    /// Tell the user.
+    Say(String),
+    /// The job has ended. The last effect.
+    Finish(JobResult),
+}
+
+impl HostEffect {
+    /// What the agent has to do for the member, or the transaction that is the session's own business.
+    pub(super) fn from_member(effect: MemberEffect) -> Result<Self, Transaction> {
+        Ok(match effect {
+            MemberEffect::Write(transaction) => return Err(transaction),
+            MemberEffect::Start { plan } => Self::Start { plan },
+            MemberEffect::Stop {
+                generation,
+                first_signal,
+                grace,
+                reason,
+            } => Self::Stop {
+                generation,
+                first_signal,
+                grace,
+                reason,
+            },
+            MemberEffect::KillNow { generation } => Self::KillNow { generation },
+            MemberEffect::Say(text) => Self::Say(text),
+            MemberEffect::Finish(result) => Self::Finish(result),
+        })
+    }
+}
