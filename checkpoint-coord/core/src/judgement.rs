@@ -86,9 +86,14 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
 }
 
 /// How often this failure happened since the last new step. A kill from outside says little about the program, so
-/// it counts only if the generation made no step at all.
+/// it counts only if the generation made no step at all; a node that is lost says nothing about it.
 fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
-    if incident.root.class() == FaultClass::Killed && incident.made_step {
+    let is_killed = incident.root.class() == FaultClass::Killed && incident.made_step;
+    let is_about_node = matches!(
+        incident.root.kind.as_str(),
+        kinds::MEMBER_LOST | kinds::WORKER_FENCED | kinds::NODE_UNFIT
+    );
+    if is_killed || is_about_node {
         return 0;
     }
     let fingerprint = if incident.root.fingerprint.is_empty() {

@@ -114,6 +114,7 @@ impl Leader {
             &format!("publishing the plan of generation {}", plan.generation),
         );
         let mut transaction = self.guarded();
+        transaction.when.extend(self.still_absent());
         transaction.then.push(self.put_plan(&plan));
         if self.ledger() != *ledger {
             transaction.then.push(self.put_ledger(ledger));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod many_nodes;
+
 use std::collections::BTreeMap;
 
 use steadfast_proto::v1::{FaultClass, Finding, Repeatability};

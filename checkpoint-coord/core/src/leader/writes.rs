@@ -7,6 +7,9 @@ use crate::{Condition, Generation, Ledger, Operation, Plan, Transaction};
 
 /// Records of old findings that one write removes at most; stores limit the size of a transaction.
 const CLEANUP_LIMIT: usize = 64;
+/// Members that one write is guarded against at most, for the same reason. When more than that are lost at once, the
+/// margin of the fences has to do for the others.
+const GUARDS_LIMIT: usize = 100;
 
 impl Leader {
     /// A transaction that takes effect only while we lead, nothing was decided meanwhile, and the job has not ended.
@@ -32,6 +35,19 @@ impl Leader {
             ],
             then: Vec::new(),
         }
+    }
+
+    /// That members of the last generation which are gone have not come back meanwhile: their workers may then live again.
+    pub(super) fn still_absent(&self) -> Vec<Condition> {
+        let keys = self.view.keys();
+        let places = self.view.plan().map(|plan| plan.value.members.as_slice());
+        places
+            .unwrap_or_default()
+            .iter()
+            .filter(|place| self.view.member(&place.node).is_none())
+            .take(GUARDS_LIMIT)
+            .map(|place| Condition::absent(keys.member(&place.node)))
+            .collect()
     }
 
     pub(super) fn put_plan(&self, plan: &Plan) -> Operation {
