@@ -13,6 +13,7 @@
 //! - KE-4: nothing here waits: not for `execve`, a log disk, a terminal or the agent.
 
 mod agent_process;
+mod fence;
 mod interrupts;
 mod ladder;
 mod log_dir;
@@ -117,8 +118,11 @@ fn supervise(keeper: &mut Keeper, signals: &Signals) -> u8 {
         let deadline = keeper.next_deadline();
         planned = deadline.max(now);
         wait(keeper, signals, deadline.saturating_duration_since(now));
+        keeper.hold_fence(Instant::now());
         while let Ok(Some(arrived)) = signals.next() {
             keeper.on_signal(arrived.signal, Instant::now());
+            // A suspended job stops in there.
+            keeper.hold_fence(Instant::now());
         }
         keeper.on_requests(Instant::now());
         if Instant::now() < planned {

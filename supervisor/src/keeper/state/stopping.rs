@@ -168,6 +168,10 @@ impl Keeper {
         }
         match self.interrupts.received().first() {
             Some(signal) => (128 + signal, "it was stopped on request".to_owned()),
+            None if self.is_fenced() => (
+                i32::from(self.infrastructure_code),
+                "this node's lease had run out, and its workers were killed".to_owned(),
+            ),
             None if self.generation == 0 => (NOTHING_WORKED, "nothing was started".to_owned()),
             None => (0, "all its workers have finished".to_owned()),
         }
