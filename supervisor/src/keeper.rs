@@ -17,9 +17,11 @@ mod fence;
 mod interrupts;
 mod ladder;
 mod log_dir;
+mod lookout;
 pub(crate) mod protocol;
 mod rescue;
 pub(crate) mod runtime_dir;
+mod sight;
 mod state;
 mod workers;
 

@@ -56,6 +56,11 @@ impl Fence {
         }
     }
 
+    /// The witness window, where more than the lease decides.
+    pub(super) fn witness(&self) -> Option<Duration> {
+        (self.is_up && !self.witness.is_zero()).then_some(self.witness)
+    }
+
     /// Until when the workers of the generation may live; `None` when there is no fence.
     pub(super) fn until_ns(&self) -> Option<u64> {
         let witness_ns = u64::try_from(self.witness.as_nanos()).unwrap_or(u64::MAX);

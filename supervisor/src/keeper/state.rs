@@ -21,6 +21,7 @@ use super::agent_process::AgentProcess;
 use super::fence::Fence;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
+use super::lookout::Lookout;
 use super::protocol::{ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
@@ -49,6 +50,7 @@ pub(super) struct Keeper {
     /// What the agent asks for, not dealt with yet.
     requests: VecDeque<(Request, Vec<OwnedFd>)>,
     fence: Fence,
+    lookout: Lookout,
     /// The newest generation that the fence has ended.
     fenced: Option<Fenced>,
     interrupts: Interrupts,
@@ -108,6 +110,7 @@ impl Keeper {
             agent: AgentProcess::new(agent_environment, settings.agent_watchdog)?,
             requests: VecDeque::new(),
             fence: Fence::new(settings.fenced),
+            lookout: Lookout::new(settings.progress_regex.as_deref(), Instant::now()),
             fenced: None,
             interrupts: Interrupts::default(),
             token,
@@ -149,6 +152,8 @@ impl Keeper {
         if self.look_at.is_some_and(|at| now >= at) {
             self.climb(now);
         }
+        // Before anything is thrown away of what there is to see.
+        self.look_out(now);
         self.rescue_output(now);
         self.end_without_agent(now);
         self.is_over(now)
@@ -167,6 +172,7 @@ impl Keeper {
             self.look_at,
             self.rescue_at,
             self.fence_deadline(),
+            self.lookout_due(),
             leaving,
         ]
         .into_iter()
@@ -314,7 +320,7 @@ impl Keeper {
         if self.agent.is_in_charge() {
             self.rescue_at = None;
         } else if self.rescue_at.is_none_or(|at| now >= at) {
-            self.dropped_bytes += rescue::make_room(&self.workers);
+            self.dropped_bytes += rescue::make_room(&mut self.workers);
             self.rescue_at = Some(now + RESCUE_EVERY);
         }
     }

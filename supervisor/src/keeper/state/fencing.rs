@@ -8,7 +8,10 @@ use nix::sys::signal::Signal;
 use super::{Fenced, Keeper};
 use crate::clock;
 use crate::console_line::say;
-use crate::keeper::protocol::{Notice, Progress, Request, StopRequest};
+use crate::keeper::protocol::{Notice, Request, StopRequest};
+
+/// An agent that has said nothing for this long may be about to say nothing for long.
+const SILENCE: Duration = Duration::from_millis(250);
 
 impl Keeper {
     /// Kills what must not live any more. Comes before anything else that the keeper does when it has slept, been stopped
@@ -33,6 +36,7 @@ impl Keeper {
     /// Takes in what the agent asks for. What keeps the fence up counts at once, the rest when its turn comes.
     pub(super) fn receive(&mut self, now: Instant) {
         for (request, descriptors) in self.agent.requests(now) {
+            self.lookout.disturb();
             self.keep_fence(&request);
             self.requests.push_back((request, descriptors));
         }
@@ -50,12 +54,33 @@ impl Keeper {
         };
         self.fence
             .renew(*lease_until_ns, Duration::from_millis(*witness_ms));
-        if let Some(Progress {
-            generation, at_ns, ..
-        }) = progress
-        {
+        if let Some(progress) = progress {
+            let now_ns = clock::monotonic_ns();
             self.fence
-                .progressed(*generation, *at_ns, clock::monotonic_ns());
+                .progressed(progress.generation, progress.at_ns, now_ns);
+            self.lookout.told(progress);
+        }
+    }
+
+    /// When to look at the workers' output for steps, if steps count and nobody tells of them: there is no agent in
+    /// charge, or it has become silent and half of the window has gone by, so that half is left to see a step in.
+    pub(super) fn lookout_due(&self) -> Option<Instant> {
+        let window = self.fence.witness().filter(|_| self.is_fenceable())?;
+        let half_gone = instant_of(self.fence.until_ns()?).checked_sub(window / 2)?;
+        let begin = self
+            .agent
+            .heard_in_charge()
+            .map(|heard| half_gone.max(heard + SILENCE));
+        Some(self.lookout.due(begin))
+    }
+
+    pub(super) fn look_out(&mut self, now: Instant) {
+        if self.lookout_due().is_none_or(|due| now < due) {
+            return;
+        }
+        if let Some(at_ns) = self.lookout.look(&mut self.workers, now) {
+            self.fence
+                .progressed(self.generation, at_ns, clock::monotonic_ns());
         }
     }
 
@@ -105,7 +130,10 @@ impl Keeper {
     }
 }
 
-/// A monotonic time as the loop counts it; now, if it has passed.
+/// A monotonic time as the loop counts it.
 fn instant_of(monotonic_ns: u64) -> Instant {
-    Instant::now() + Duration::from_nanos(monotonic_ns.saturating_sub(clock::monotonic_ns()))
+    let (now, now_ns) = (Instant::now(), clock::monotonic_ns());
+    let age = Duration::from_nanos(now_ns.saturating_sub(monotonic_ns));
+    let ahead = Duration::from_nanos(monotonic_ns.saturating_sub(now_ns));
+    now.checked_sub(age).unwrap_or(now) + ahead
 }

@@ -31,6 +31,7 @@ impl Keeper {
         if generation > self.generation {
             self.generation = generation;
             self.fence.begin(generation);
+            self.lookout.begin(generation);
             self.stop_began_ns = None;
             self.unkillable.clear();
             self.reserved = reserved;
