@@ -62,10 +62,13 @@ impl Lookout {
         self.disturbed = true;
     }
 
-    /// When the next look is due, if looks are wanted, though none before `begin`.
+    /// When the next look is due, if looks are wanted, the first one not before `begin`. From then on they go on until an
+    /// agent is heard: only what comes between two of them has a date.
     pub(super) fn due(&self, begin: Option<Instant>) -> Instant {
         let next = self.looked_at + EVERY;
-        begin.map_or(next, |begin| begin.max(next))
+        begin
+            .filter(|_| self.disturbed)
+            .map_or(next, |begin| begin.max(next))
     }
 
     /// Looks at the output of the generation. Returns when the newest synchronised step was made at the earliest, in

@@ -63,14 +63,13 @@ impl Keeper {
     }
 
     /// When to look at the workers' output for steps, if steps count and nobody tells of them: there is no agent in
-    /// charge, or it has become silent and half of the window has gone by, so that half is left to see a step in.
+    /// charge, or it has become silent and a quarter of the window has gone by. The gap between two steps can be two
+    /// thirds of the window, so one of them comes to light in what is left.
     pub(super) fn lookout_due(&self) -> Option<Instant> {
         let window = self.fence.witness().filter(|_| self.is_fenceable())?;
-        let half_gone = instant_of(self.fence.until_ns()?).checked_sub(window / 2)?;
-        let begin = self
-            .agent
-            .heard_in_charge()
-            .map(|heard| half_gone.max(heard + SILENCE));
+        let quarter_gone = instant_of(self.fence.until_ns()?).checked_sub(window / 4 * 3)?;
+        let silent_since = self.agent.heard_in_charge();
+        let begin = silent_since.map(|heard| quarter_gone.max(heard + SILENCE));
         Some(self.lookout.due(begin))
     }
 
