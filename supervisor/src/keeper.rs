@@ -2,8 +2,8 @@
 //! The keeper: the small, single-threaded process that owns the workers.
 //!
 //! It creates, signals and reaps; it holds the workers' pipes and exit records so that nothing is lost while the agent is
-//! replaced; it keeps an agent alive. It decides nothing about the job. The one exception is a wish to stop that
-//! no agent answers in time: that it carries out by itself.
+//! replaced; it keeps an agent alive. It decides nothing about the job. The exceptions are a wish to stop that
+//! no agent answers in time, which it carries out by itself, and the fence.
 //!
 //! Invariants:
 //! - KE-1: no worker outlives the keeper, and none is stopped because the agent died.
@@ -11,6 +11,8 @@
 //! - KE-3: a generation starts only when nothing of an older one is left on this node, but for processes that were
 //!   reported as unkillable.
 //! - KE-4: nothing here waits: not for `execve`, a log disk, a terminal or the agent.
+//! - KE-5: where there is a fence, no worker lives on when the lease has run out and its steps are too old, and none
+//!   starts; agent or no agent.
 
 mod agent_process;
 mod fence;

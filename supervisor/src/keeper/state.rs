@@ -277,15 +277,18 @@ impl Keeper {
             self.agent.tell(&Notice::Exited(exit.clone()), &[]);
         }
         // Last: what the workers have printed must be in the agent's hands before it hears that nothing more comes.
-        if (self.generation > 0 || self.is_fenced()) && self.stopped_generation >= self.generation {
-            self.tell_stopped();
+        if self.generation > 0 && self.stopped_generation >= self.generation {
+            self.tell_stopped(self.generation);
+        }
+        if self.is_fenced() && self.stopped_generation > self.generation {
+            self.tell_stopped(self.stopped_generation);
         }
     }
 
-    /// Tells the agent that nothing of the newest generation runs any more.
-    fn tell_stopped(&mut self) {
+    /// Tells the agent that nothing of this generation runs any more; it is the newest, or was never started.
+    fn tell_stopped(&mut self, generation: u64) {
         let notice = Notice::Stopped {
-            generation: self.stopped_generation,
+            generation,
             unkillable: self.unkillable.clone(),
         };
         self.agent.tell(&notice, &[]);

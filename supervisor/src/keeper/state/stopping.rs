@@ -32,7 +32,7 @@ impl Keeper {
         }
         self.interrupts.answered();
         if self.stopped_generation >= request.generation && self.generation == request.generation {
-            return self.tell_stopped();
+            return self.tell_stopped(request.generation);
         }
         self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
         if let Some(ladder) = &mut self.ladder {
@@ -73,7 +73,7 @@ impl Keeper {
                 self.stopped_generation = ladder.generation();
                 self.unkillable.extend(unkillable);
                 self.reserved.clear();
-                self.tell_stopped();
+                self.tell_stopped(self.stopped_generation);
             }
         }
     }
