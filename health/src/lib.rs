@@ -26,5 +26,5 @@ pub use error_file::{
 };
 pub use fingerprint::{exception_fingerprint, exit_fingerprint, normalise};
 pub use python_traceback::{Frame, Traceback, last_traceback};
-pub use steps::StepTracker;
+pub use steps::{Lockstep, StepTracker, Synchronised};
 pub use worker_exit::{Exit, WorkerExit, diagnose, signal_name};

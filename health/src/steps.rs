@@ -5,12 +5,15 @@
 //! leave little doubt: a wrong step would make a job that gets nowhere look as if it got on.
 
 mod bars;
+mod lockstep;
 mod patterns;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use regex::bytes::Regex;
+
+pub use lockstep::{Lockstep, Synchronised};
 
 /// Most bytes of a line that are looked at.
 const LOOK_BYTES: usize = 4096;

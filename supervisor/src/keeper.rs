@@ -2,8 +2,8 @@
 //! The keeper: the small, single-threaded process that owns the workers.
 //!
 //! It creates, signals and reaps; it holds the workers' pipes and exit records so that nothing is lost while the agent is
-//! replaced; it keeps an agent alive. It decides nothing about the job. The one exception is a wish to stop that
-//! no agent answers in time: that it carries out by itself.
+//! replaced; it keeps an agent alive. It decides nothing about the job. The exceptions are a wish to stop that
+//! no agent answers in time, which it carries out by itself, and the fence.
 //!
 //! Invariants:
 //! - KE-1: no worker outlives the keeper, and none is stopped because the agent died.
@@ -11,14 +11,19 @@
 //! - KE-3: a generation starts only when nothing of an older one is left on this node, but for processes that were
 //!   reported as unkillable.
 //! - KE-4: nothing here waits: not for `execve`, a log disk, a terminal or the agent.
+//! - KE-5: where there is a fence, no worker lives on when the lease has run out and its steps are too old, and none
+//!   starts; agent or no agent.
 
 mod agent_process;
+mod fence;
 mod interrupts;
 mod ladder;
 mod log_dir;
+mod lookout;
 pub(crate) mod protocol;
 mod rescue;
 pub(crate) mod runtime_dir;
+mod sight;
 mod state;
 mod workers;
 
@@ -117,8 +122,11 @@ fn supervise(keeper: &mut Keeper, signals: &Signals) -> u8 {
         let deadline = keeper.next_deadline();
         planned = deadline.max(now);
         wait(keeper, signals, deadline.saturating_duration_since(now));
+        keeper.hold_fence(Instant::now());
         while let Ok(Some(arrived)) = signals.next() {
             keeper.on_signal(arrived.signal, Instant::now());
+            // A suspended job stops in there.
+            keeper.hold_fence(Instant::now());
         }
         keeper.on_requests(Instant::now());
         if Instant::now() < planned {

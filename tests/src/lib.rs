@@ -32,6 +32,7 @@ mod processes;
 mod random;
 mod requirement;
 mod training;
+mod voice;
 
 pub use binaries::{fake_worker, steadfast};
 pub use expected::numbered_lines;
@@ -44,3 +45,4 @@ pub use processes::{Found, children, is_alive, process_state, send};
 pub use random::Random;
 pub use requirement::{Requirement, long_tests, python};
 pub use training::Training;
+pub use voice::{Seen, Voice};

@@ -5,9 +5,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Launch, Requirement, eventually, process_state};
+use steadfast_tests::{Job, Launch, Requirement, eventually, is_alive, process_state};
 
 /// A frozen cgroup of version 1: its members sleep uninterruptibly. Dropping it lets them go.
 struct Freezer {
@@ -96,5 +97,31 @@ fn a_worker_that_cannot_be_killed_does_not_keep_a_stopped_job_from_ending() {
     assert_eq!(left, [stuck], "everything else must be gone; {outcome}");
     drop(freezer);
     assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    outcome.said(&format!("{stuck}"));
+}
+
+#[test]
+fn a_worker_that_cannot_be_killed_is_fenced_all_the_same() {
+    if !(Requirement::Root.met() && Requirement::FreezerOne.met()) {
+        return;
+    }
+    let mut job = Launch::run(&["--nproc-per-node", "2"])
+        .worker(&["record:ready", "hang"])
+        .start();
+    job.eventually("the workers", |job| {
+        (job.records_of("ready").len() == 2).then_some(())
+    });
+    job.eventually("the agent", Job::status);
+    let stuck = job.worker(0, 1);
+    let freezer = Freezer::around(stuck);
+    job.voice()
+        .fence(Duration::from_millis(100), Duration::ZERO, None);
+    job.eventually("the word that the fence has passed", |job| {
+        job.journal_of("generation.fenced").pop()
+    });
+    assert!(is_alive(stuck), "only the kernel can end it now");
+    let outcome = job.wait_leaving_traces();
+    assert_eq!(job.records_of("start").len(), 2, "{outcome}");
+    drop(freezer);
     outcome.said(&format!("{stuck}"));
 }

@@ -322,10 +322,9 @@ impl Agent {
             // Everything is decided, and the session has ended.
             return Ok(());
         }
-        self.session
-            .send(event)
-            .await
-            .map_err(|_| AgentError::Session(None))
+        // A session that has ended does not listen any more; what it has come to is taken in next.
+        let _has_ended = self.session.send(event).await;
+        Ok(())
     }
 }
 

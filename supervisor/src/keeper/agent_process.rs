@@ -180,6 +180,12 @@ impl AgentProcess {
         }
     }
 
+    /// When something was last heard of the agent that is in charge.
+    pub(super) fn heard_in_charge(&self) -> Option<Instant> {
+        let running = self.running.as_ref()?;
+        running.in_charge_since.map(|_| running.last_heard)
+    }
+
     /// Silence before now does not count: the keeper itself was not running.
     pub(super) fn forgive_silence(&mut self, now: Instant) {
         if let Some(running) = &mut self.running {

@@ -36,11 +36,35 @@ pub(crate) enum Request {
         /// The generation.
         generation: u64,
     },
+    /// How long the workers may live without a further word; see [`super::fence`]. Nothing that was said before is taken
+    /// back by it: the later time stands, within a generation also the longer witness window.
+    Fence {
+        /// Until when this node's lease surely holds, on the monotonic clock.
+        lease_until_ns: u64,
+        /// For how long a synchronised step shows that nobody has gone on without this node, in milliseconds; 0 when the
+        /// lease alone decides.
+        witness_ms: u64,
+        /// The newest synchronised step, if one was seen.
+        progress: Option<Progress>,
+    },
     /// The job is over: clean up and exit with this code.
     Finish {
         /// Exit code of `steadfast` itself.
         exit_code: u8,
     },
+}
+
+/// The newest step that all ranks of this node whose output tells steps have reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The generation.
+    pub(crate) generation: u64,
+    /// When it was reached at the earliest, on the monotonic clock: when its output was last known not to be there yet.
+    pub(crate) at_ns: u64,
+    /// The step.
+    pub(crate) step: u64,
+    /// The local ranks whose output tells steps: what the keeper sees by itself counts only when all of them get on.
+    pub(crate) local_ranks: Vec<u32>,
 }
 
 /// The workers of one generation on this node.
@@ -89,8 +113,8 @@ pub(crate) struct StopRequest {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Notice {
     /// First notice to every agent. Comes with one descriptor: the memory file of the embedded store. The notices that
-    /// follow at once repeat, in this order, the workers with their output, the exits that were not acknowledged, and
-    /// the stop if the newest generation has been stopped.
+    /// follow at once repeat, in this order, the workers with their output, the fence if it has passed, the exits that
+    /// were not acknowledged, and the stop if the newest generation has been stopped.
     Welcome(Welcome),
     /// A worker and its output. Comes with six descriptors: for stdout, then stderr, the worker's pipe (read end) and
     /// the spool (read end, write end).
@@ -110,6 +134,14 @@ pub(crate) enum Notice {
         generation: u64,
         /// What could not be ended.
         unkillable: Vec<Unkillable>,
+    },
+    /// The fence has passed: the workers of the generation are being killed, or were never started. `Stopped` follows.
+    /// Repeated to each new agent, as long as no newer generation was started.
+    Fenced {
+        /// The generation; it can be started no more.
+        generation: u64,
+        /// When it was found, on the monotonic clock.
+        at_ns: u64,
     },
     /// The user or the scheduler wants the job to end.
     Interrupt {

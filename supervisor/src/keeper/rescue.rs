@@ -12,15 +12,15 @@ use steadfast_process::pipe::{bytes_waiting, capacity, move_waiting};
 use super::workers::{Stream, Worker};
 
 /// Throws away the older half of what is in every pipe that is more than half full. Returns how many bytes that were.
-pub(super) fn make_room(workers: &[Worker]) -> u64 {
+pub(super) fn make_room(workers: &mut [Worker]) -> u64 {
     workers
-        .iter()
-        .flat_map(|worker| &worker.streams)
+        .iter_mut()
+        .flat_map(|worker| &mut worker.streams)
         .map(make_room_in)
         .sum()
 }
 
-fn make_room_in(stream: &Stream) -> u64 {
+fn make_room_in(stream: &mut Stream) -> u64 {
     let (Ok(waiting), Ok(room)) = (bytes_waiting(&stream.output), capacity(&stream.output)) else {
         return 0;
     };
@@ -30,12 +30,15 @@ fn make_room_in(stream: &Stream) -> u64 {
     let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") else {
         return 0;
     };
-    move_waiting(&stream.output, nowhere.as_fd(), waiting / 2).map_or(0, |moved| moved as u64)
+    let moved = move_waiting(&stream.output, nowhere.as_fd(), waiting / 2).unwrap_or(0);
+    stream.sight.taken(moved);
+    moved as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keeper::sight::Sight;
     use std::io::Write;
     use steadfast_process::pipe::Pipe;
 
@@ -43,14 +46,15 @@ mod tests {
     fn a_pipe_that_fills_is_relieved_of_its_older_half_only() {
         let pipe = Pipe::with_capacity(64 * 1024).unwrap();
         let mut writer = std::fs::File::from(pipe.write);
-        let stream = Stream {
+        let mut stream = Stream {
             output: pipe.read,
             spool: Pipe::with_capacity(4096).unwrap(),
+            sight: Sight::default(),
         };
         writer.write_all(&[0; 1000]).unwrap();
-        assert_eq!(make_room_in(&stream), 0);
+        assert_eq!(make_room_in(&mut stream), 0);
         writer.write_all(&vec![0; 50_000]).unwrap();
-        assert_eq!(make_room_in(&stream), 25_500);
+        assert_eq!(make_room_in(&mut stream), 25_500);
         assert_eq!(bytes_waiting(&stream.output).unwrap(), 25_500);
     }
 }

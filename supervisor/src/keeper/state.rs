@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the keeper holds, and what it does at each turn of its loop.
 
+mod fencing;
 mod generation;
 mod stopping;
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -16,8 +18,10 @@ use steadfast_process::cgroup::Cgroup;
 use steadfast_process::memory_file;
 
 use super::agent_process::AgentProcess;
+use super::fence::Fence;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
+use super::lookout::Lookout;
 use super::protocol::{ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
@@ -37,10 +41,18 @@ const IDLE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Keeper {
     stop_grace: Duration,
+    /// Exit code when the infrastructure is at fault.
+    infrastructure_code: u8,
     runtime_dir: RuntimeDir,
     settings_file: File,
     store_memory: File,
     agent: AgentProcess,
+    /// What the agent asks for, not dealt with yet.
+    requests: VecDeque<(Request, Vec<OwnedFd>)>,
+    fence: Fence,
+    lookout: Lookout,
+    /// The newest generation that the fence has ended.
+    fenced: Option<Fenced>,
     interrupts: Interrupts,
     token: String,
     started_ns: u64,
@@ -61,6 +73,12 @@ pub(super) struct Keeper {
     dropped_bytes: u64,
     rescue_at: Option<Instant>,
     finishing: Option<Finishing>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fenced {
+    generation: u64,
+    at_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,10 +103,15 @@ impl Keeper {
         mark(&mut environment, &token);
         Ok(Keeper {
             stop_grace: settings.stop_grace,
+            infrastructure_code: settings.exit_codes.infrastructure,
             runtime_dir,
             settings_file,
             store_memory: memory_file::create("steadfast-store")?,
             agent: AgentProcess::new(agent_environment, settings.agent_watchdog)?,
+            requests: VecDeque::new(),
+            fence: Fence::new(settings.fenced),
+            lookout: Lookout::new(settings.progress_regex.as_deref(), Instant::now()),
+            fenced: None,
             interrupts: Interrupts::default(),
             token,
             started_ns: clock::monotonic_ns(),
@@ -129,6 +152,8 @@ impl Keeper {
         if self.look_at.is_some_and(|at| now >= at) {
             self.climb(now);
         }
+        // Before anything is thrown away of what there is to see.
+        self.look_out(now);
         self.rescue_output(now);
         self.end_without_agent(now);
         self.is_over(now)
@@ -146,6 +171,8 @@ impl Keeper {
             self.interrupts.deadline(),
             self.look_at,
             self.rescue_at,
+            self.fence_deadline(),
+            self.lookout_due(),
             leaving,
         ]
         .into_iter()
@@ -157,7 +184,9 @@ impl Keeper {
     /// The keeper itself did not run for a while: nobody's silence counts.
     pub(super) fn was_away(&mut self, lapse: Duration, now: Instant) {
         self.agent.forgive_silence(now);
-        if let Some(ladder) = &mut self.ladder {
+        // What the fence has ended gets no time back.
+        let is_fenced = self.is_fenced();
+        if let Some(ladder) = self.ladder.as_mut().filter(|_| !is_fenced) {
             ladder.postpone(lapse);
         }
     }
@@ -181,14 +210,17 @@ impl Keeper {
     }
 
     pub(super) fn on_requests(&mut self, now: Instant) {
-        for (request, descriptors) in self.agent.requests(now) {
+        self.receive(now);
+        while let Some((request, descriptors)) = self.requests.pop_front() {
             match request {
                 Request::Alive => {}
+                // Again, and in its place: a generation that was started in between begins without a witness.
+                fence @ Request::Fence { .. } => self.keep_fence(&fence),
                 Request::InCharge => {
                     self.agent.mark_in_charge(now);
                     self.rescue_at = None;
                 }
-                Request::Start(start) => self.start(&start, descriptors),
+                Request::Start(start) => self.start(&start, descriptors, now),
                 Request::Stop(stop) => self.stop(stop, now),
                 Request::Acknowledge { sequence } => {
                     self.exits.retain(|exit| exit.sequence > sequence);
@@ -238,19 +270,25 @@ impl Keeper {
                     .tell(&Notice::Attached(worker.view()), &worker.descriptors());
             }
         }
+        if self.is_fenced() {
+            self.tell_fenced();
+        }
         for exit in &self.exits {
             self.agent.tell(&Notice::Exited(exit.clone()), &[]);
         }
         // Last: what the workers have printed must be in the agent's hands before it hears that nothing more comes.
         if self.generation > 0 && self.stopped_generation >= self.generation {
-            self.tell_stopped();
+            self.tell_stopped(self.generation);
+        }
+        if self.is_fenced() && self.stopped_generation > self.generation {
+            self.tell_stopped(self.stopped_generation);
         }
     }
 
-    /// Tells the agent that nothing of the newest generation runs any more.
-    fn tell_stopped(&mut self) {
+    /// Tells the agent that nothing of this generation runs any more; it is the newest, or was never started.
+    fn tell_stopped(&mut self, generation: u64) {
         let notice = Notice::Stopped {
-            generation: self.stopped_generation,
+            generation,
             unkillable: self.unkillable.clone(),
         };
         self.agent.tell(&notice, &[]);
@@ -285,7 +323,7 @@ impl Keeper {
         if self.agent.is_in_charge() {
             self.rescue_at = None;
         } else if self.rescue_at.is_none_or(|at| now >= at) {
-            self.dropped_bytes += rescue::make_room(&self.workers);
+            self.dropped_bytes += rescue::make_room(&mut self.workers);
             self.rescue_at = Some(now + RESCUE_EVERY);
         }
     }

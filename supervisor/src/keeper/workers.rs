@@ -13,6 +13,7 @@ use steadfast_process::pipe::Pipe;
 use steadfast_process::spawn::{ExecFailure, ReportState, SpawnRequest, spawn};
 
 use super::protocol::{WorkerRequest, WorkerView};
+use super::sight::Sight;
 use crate::clock;
 
 /// Room in the pipe that a worker writes to: time for the agent to be replaced before the worker has to wait.
@@ -27,6 +28,8 @@ pub(super) struct Stream {
     pub(super) output: OwnedFd,
     /// On its way to the log file.
     pub(super) spool: Pipe,
+    /// What the keeper itself has seen of it.
+    pub(super) sight: Sight,
 }
 
 /// One worker.
@@ -126,6 +129,7 @@ impl Worker {
             self.streams.push(Stream {
                 output: pipe.read,
                 spool,
+                sight: Sight::default(),
             });
         }
         Ok(())

@@ -6,7 +6,7 @@ pub(super) const PIECE_BYTES: usize = 8 * 1024;
 
 /// How a piece ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// With the end of the line (the piece does not include it).
     Line,
     /// With a carriage return alone: what follows overwrites it, as progress bars do.
@@ -17,13 +17,13 @@ pub(super) enum End {
 
 /// Holds what has no end yet.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     held: Vec<u8>,
 }
 
 impl Assembler {
     /// Takes in `bytes` and passes every piece that is complete to `piece`. What is left is held.
-    pub(super) fn push(&mut self, bytes: &[u8], mut piece: impl FnMut(&[u8], End)) {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut piece: impl FnMut(&[u8], End)) {
         let mut rest = bytes;
         if !self.held.is_empty() {
             let Some(taken) = self.complete_held(rest, &mut piece) else {

@@ -13,7 +13,7 @@ const LOOK_BYTES: usize = 1024 * 1024;
 
 /// A private pipe and a buffer, enough for all streams: between two calls both are empty.
 #[derive(Debug)]
-pub(super) struct Peeker {
+pub(crate) struct Peeker {
     read: OwnedFd,
     write: OwnedFd,
     null: File,
@@ -22,7 +22,7 @@ pub(super) struct Peeker {
 
 /// What a pipe holds beyond what was seen before.
 #[derive(Debug)]
-pub(super) enum Peeked<'a> {
+pub(crate) enum Peeked<'a> {
     /// These bytes, at least one.
     Bytes(&'a [u8]),
     /// Nothing new.
@@ -32,7 +32,7 @@ pub(super) enum Peeked<'a> {
 }
 
 impl Peeker {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A smaller pipe does as well, with more calls.
         let _refused = fcntl_setpipe_size(&write, LOOK_BYTES);
@@ -46,7 +46,7 @@ impl Peeker {
     }
 
     /// Copies what waits in `pipe` and leaves it there; the first `skip` bytes are known already.
-    pub(super) fn peek(&mut self, pipe: impl AsFd, skip: usize) -> io::Result<Peeked<'_>> {
+    pub(crate) fn peek(&mut self, pipe: impl AsFd, skip: usize) -> io::Result<Peeked<'_>> {
         let copied = loop {
             match tee(&pipe, &self.write, LOOK_BYTES, SpliceFlags::NONBLOCK) {
                 Ok(0) => return Ok(Peeked::End),

@@ -16,6 +16,7 @@ use crate::agent::generation::Worker;
 use crate::agent::link::Arrival;
 use crate::agent::resume::{spawn_failure, worker_exit};
 use crate::agent::{AgentError, exits};
+use crate::clock;
 use crate::keeper::protocol::{ExitRecord, Notice, Request, Unkillable};
 use crate::output::{Stream, StreamKind, StreamPipes, stream_log};
 
@@ -43,6 +44,7 @@ impl Agent {
                 generation,
                 unkillable,
             } => self.on_stopped(generation, unkillable).await?,
+            Notice::Fenced { generation, at_ns } => self.on_fenced(generation, at_ns),
             Notice::Interrupt { signal, insists } => {
                 let name = exits::signal_name(signal);
                 self.journal.record_incident(
@@ -157,6 +159,22 @@ impl Agent {
         }
         self.generation.failure_told = true;
         self.say(&exits::first_words(record, self.generation.step));
+    }
+
+    fn on_fenced(&mut self, generation: u64, at_ns: u64) {
+        let ago = Duration::from_nanos(clock::monotonic_ns().saturating_sub(at_ns));
+        self.journal.record_incident(
+            generation,
+            "generation.fenced",
+            json!({ "seconds_ago": ago.as_secs_f64() }),
+        );
+        // Their deaths are no failures of the program.
+        self.generation.failure_told |= generation == self.generation.number;
+        self.say(&format!(
+            "generation {generation}: this node could not renew its lease in time, and no step showed that the others \
+             still work with it: its workers were killed, because the job may go on without them. Look at the network \
+             to the coordination store, and at what held this node up"
+        ));
     }
 
     /// Nothing of the generation runs any more: now its last words are complete.

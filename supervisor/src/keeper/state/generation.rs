@@ -13,8 +13,11 @@ use crate::keeper::protocol::{ExitRecord, Notice, StartRequest};
 use crate::keeper::workers::{Surroundings, Worker};
 
 impl Keeper {
-    pub(super) fn start(&mut self, request: &StartRequest, reserved: Vec<OwnedFd>) {
+    pub(super) fn start(&mut self, request: &StartRequest, reserved: Vec<OwnedFd>, now: Instant) {
         let generation = request.generation;
+        if self.refuses_by_fence(generation) {
+            return self.end_by_fence(generation, now);
+        }
         if let Some(reason) = self.refusal(generation) {
             self.agent.tell(
                 &Notice::Started {
@@ -27,6 +30,8 @@ impl Keeper {
         }
         if generation > self.generation {
             self.generation = generation;
+            self.fence.begin(generation);
+            self.lookout.begin(generation);
             self.stop_began_ns = None;
             self.unkillable.clear();
             self.reserved = reserved;
@@ -56,6 +61,17 @@ impl Keeper {
             },
             &[],
         );
+    }
+
+    /// Whether a generation must not start because no lease holds. One that was refused so is never started, whatever
+    /// holds later: it may be taken for lost by then.
+    fn refuses_by_fence(&self, generation: u64) -> bool {
+        let was_fenced = self
+            .fenced
+            .is_some_and(|fenced| fenced.generation == generation);
+        let is_new = generation > self.generation;
+        let is_due = is_new && self.refusal(generation).is_none();
+        is_new && was_fenced || is_due && !self.fence.lets_start(clock::monotonic_ns())
     }
 
     /// Why a generation may not start, if it may not.

@@ -32,7 +32,7 @@ impl Keeper {
         }
         self.interrupts.answered();
         if self.stopped_generation >= request.generation && self.generation == request.generation {
-            return self.tell_stopped();
+            return self.tell_stopped(request.generation);
         }
         self.stop_began_ns.get_or_insert_with(clock::monotonic_ns);
         if let Some(ladder) = &mut self.ladder {
@@ -73,7 +73,7 @@ impl Keeper {
                 self.stopped_generation = ladder.generation();
                 self.unkillable.extend(unkillable);
                 self.reserved.clear();
-                self.tell_stopped();
+                self.tell_stopped(self.stopped_generation);
             }
         }
     }
@@ -168,6 +168,10 @@ impl Keeper {
         }
         match self.interrupts.received().first() {
             Some(signal) => (128 + signal, "it was stopped on request".to_owned()),
+            None if self.is_fenced() => (
+                i32::from(self.infrastructure_code),
+                "this node's lease had run out, and its workers were killed".to_owned(),
+            ),
             None if self.generation == 0 => (NOTHING_WORKED, "nothing was started".to_owned()),
             None => (0, "all its workers have finished".to_owned()),
         }
