@@ -178,11 +178,11 @@ pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberS
         address: settings
             .master_addr
             .clone()
-            .unwrap_or_else(|| "127.0.0.1".to_owned()),
+            .unwrap_or_else(|| settings.address.clone()),
         slots: settings.workers,
         spec: JobSpec::new(
-            settings.nodes.min,
-            settings.nodes.max,
+            settings.elastic.nodes.min,
+            settings.elastic.nodes.max,
             settings.max_restarts,
             command_digest(settings),
         ),

@@ -12,7 +12,8 @@ use super::values::{Origin, Value, Values};
 use super::{devices, directories, duration, parse, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
-    InnerLauncher, LogSettings, Mode, NodeRange, PerRank, Settings, Std, WorkerCommand,
+    Coordination, Elastic, Grow, InnerLauncher, LogSettings, Mode, NodeRange, PerRank, Settings,
+    Std, Witness, WorkerCommand,
 };
 
 /// A job as it was asked for, with its command already found.
@@ -126,7 +127,23 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         run_id,
         command,
         working_dir: directories::working_dir(host, &values)?,
-        nodes: one_node(&values)?,
+        coordination: Coordination::Embedded,
+        elastic: Elastic {
+            nodes: one_node(&values)?,
+            spares: 0,
+            node_multiple: 1,
+            wait_for_nodes: Duration::from_secs(900),
+            shrink_after: Duration::from_secs(30),
+            grow: Grow::AtCheckpoint,
+            witness: Witness::Auto,
+            lease: Duration::from_secs(10),
+            witness_lease: Duration::from_secs(2),
+        },
+        address: "127.0.0.1".to_owned(),
+        node_rank: None,
+        topology: Vec::new(),
+        node_count_hint: None,
+        slurm: None,
         workers: values.require(Key::NprocPerNode, |text| devices::workers(host, text))?,
         max_restarts: values.require(Key::MaxRestarts, parse::at_least(0))?,
         restart_grace: times.restart_grace,
