@@ -14,6 +14,8 @@ pub(crate) struct SlurmStep {
     pub(crate) nodes: u32,
     /// Place of this node in the step, from 0: `SLURM_NODEID`.
     pub(crate) node_id: u32,
+    /// Slurm's name of this node: `SLURMD_NODENAME`.
+    pub(crate) node_name: String,
     /// How often the job was requeued; 0 the first time.
     pub(crate) restart_count: u32,
     /// When Slurm will end the job, in nanoseconds of `CLOCK_MONOTONIC`; absent where Slurm does not say (before 23.02).
