@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use crate::config::option::Key;
 use crate::config::validate;
 use crate::config::values::{Value, Values, Written};
-use crate::config::{ConfigError, Host, show};
+use crate::config::{ConfigError, Host, apply_scheduler, show};
 use crate::exit_code::ExitCode;
 use crate::settings::{Mode, Settings};
 use crate::slurm::hostlist::command::{Form, Request};
@@ -159,7 +159,8 @@ fn config(host: &Host, matches: &clap::ArgMatches) -> Result<String, ConfigError
         return Ok(show::sample());
     }
     let mut values = Values::resolve(Mode::Run, host, run::written(matches))?;
-    validate::check_values(host, &values)?;
+    let slurm = apply_scheduler(host, &mut values)?;
+    validate::check_values(host, &values, slurm)?;
     validate::work_out_defaults(host, &mut values)?;
     Ok(if matches.get_flag("json") {
         show::json(&values)

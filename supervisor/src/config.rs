@@ -15,11 +15,15 @@ pub(crate) mod table;
 pub(crate) mod validate;
 pub(crate) mod values;
 
+mod address;
+mod coordination;
 mod devices;
 mod directories;
 mod file;
 mod inner;
+mod nodes;
 mod parse;
+mod scheduler;
 mod suggest;
 mod variables;
 
@@ -31,5 +35,7 @@ mod tests;
 pub(crate) use self::error::{ConfigError, TorchrunError};
 pub(crate) use self::host::Host;
 pub(crate) use self::inner::disarm_one_loop;
+pub(crate) use self::nodes::{are_several, meets_others};
 pub(crate) use self::parse::as_name;
+pub(crate) use self::scheduler::apply as apply_scheduler;
 pub(crate) use self::suggest::nearest;

@@ -6,7 +6,10 @@
 //! respawned agent works from the very same values.
 
 mod command;
+mod coordination;
+mod elastic;
 mod per_rank;
+mod slurm_step;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,7 +18,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::command::{InnerLauncher, WorkerCommand};
+pub(crate) use self::coordination::{
+    CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace,
+};
+pub(crate) use self::elastic::{Elastic, Grow, NodeRange, Witness};
 pub(crate) use self::per_rank::{PerRank, Std};
+pub(crate) use self::slurm_step::SlurmStep;
 use crate::exit_code::ExitCodes;
 
 /// Everything that the keeper and the agent need to know about a job.
@@ -35,8 +43,20 @@ pub(crate) struct Settings {
     pub(crate) working_dir: PathBuf,
     /// Workers on this node, at least 1.
     pub(crate) workers: u32,
-    /// How many nodes the job takes. This version takes one.
-    pub(crate) nodes: NodeRange,
+    /// Where the nodes of the job meet.
+    pub(crate) coordination: Coordination,
+    /// How many nodes the job takes, and what happens when their number changes.
+    pub(crate) elastic: Elastic,
+    /// Name or address by which the other nodes reach this one.
+    pub(crate) address: String,
+    /// The place among the nodes that this one would like to have, from 0.
+    pub(crate) node_rank: Option<u32>,
+    /// Where this node is: level and name, widest level first, such as `rack` and `r1`.
+    pub(crate) topology: Vec<(String, String)>,
+    /// How many nodes are expected in all, spares included, where that is known.
+    pub(crate) node_count_hint: Option<u32>,
+    /// The Slurm job step that this supervisor is a task of.
+    pub(crate) slurm: Option<SlurmStep>,
     /// Restarts without progress in between before the job is given up; 0 means that the first failure ends it.
     pub(crate) max_restarts: u32,
     /// Between SIGTERM and SIGKILL when the workers are stopped in order to be restarted.
@@ -89,15 +109,6 @@ pub(crate) enum Mode {
     Run,
     /// `steadfast torchrun`.
     Torchrun,
-}
-
-/// The smallest and the largest number of nodes that the job can run on, `1 <= min <= max`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeRange {
-    /// Fewest nodes to start with.
-    pub(crate) min: u32,
-    /// Most nodes to use.
-    pub(crate) max: u32,
 }
 
 /// Size limit of a worker's core dump.

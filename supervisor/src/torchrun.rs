@@ -22,7 +22,7 @@ use self::flags::{FLAGS, Flag};
 use crate::config::option::Key;
 use crate::config::validate::{self, Request};
 use crate::config::values::{self, Origin, Value, Values, Written};
-use crate::config::{ConfigError, Host, TorchrunError, as_name};
+use crate::config::{ConfigError, Host, TorchrunError, apply_scheduler, as_name, meets_others};
 use crate::settings::{Mode, Settings};
 
 /// What a command line of torchrun asks for.
@@ -53,8 +53,10 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Asked, Config
     }
     let mut notes = given.notes()?;
     let mut values = Values::resolve(Mode::Torchrun, host, given.written(host, extras, config)?)?;
+    rendezvous::stand_alone(&given, &mut values)?;
+    let slurm = apply_scheduler(host, &mut values)?;
     let run_id = rendezvous::apply(host, &given, &mut values, &mut notes)?;
-    name_job(host, &given, &mut values);
+    name_job(host, &given, &mut values)?;
     let how = given.how()?;
     let working_dir = validate::working_dir(host, &values)?;
     let command = command::build(host, how, script, &working_dir)?;
@@ -64,6 +66,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Asked, Config
         command,
         inner_launcher: None,
         run_id: Some(run_id),
+        slurm,
         notes,
     };
     validate::settings(host, request).map(|settings| Asked::Job(Box::new(settings)))
@@ -78,6 +81,23 @@ pub(crate) fn max_restarts(arguments: &[OsString]) -> Option<(String, u32)> {
         return None;
     };
     Some((format!("{flag} {count}"), count))
+}
+
+/// The flags of a command line of torchrun that say where its nodes meet, as they are written there.
+pub(crate) fn rendezvous_flags(arguments: &[OsString]) -> Vec<(Flag, String)> {
+    let Ok(arguments) = arguments::read(arguments) else {
+        return Vec::new();
+    };
+    let flags = arguments.flags.iter();
+    flags
+        .filter(|(flag, _)| rendezvous::FLAGS.contains(flag))
+        .map(|(flag, value)| match &value.origin {
+            Origin::Flag(spelled) if flags::spec(*flag).value_name.is_none() => {
+                (*flag, spelled.clone())
+            }
+            _ => (*flag, describe(*flag, value).0.trim_matches('`').to_owned()),
+        })
+        .collect()
 }
 
 /// torchrun's flags as they were given, on the command line or in the environment.
@@ -209,25 +229,29 @@ impl Given {
     }
 }
 
-/// A run id that the user chose names the job; with random characters, since torchrun lets several jobs share one.
-fn name_job(host: &Host, given: &Given, values: &mut Values) {
+/// A run id that the user chose names the job. Where no other node has to find the job by its name, random characters
+/// go after it, since torchrun lets several jobs share a run id.
+fn name_job(host: &Host, given: &Given, values: &mut Values) -> Result<(), ConfigError> {
     let standalone = given.get(Flag::Standalone).is_some();
     if values.get(Key::Job).is_some() || standalone {
-        return;
+        return Ok(());
     }
-    if let Some(id) = given.get(Flag::RdzvId) {
-        let name = as_name(&id.text, 50);
-        if !name.is_empty() {
-            let text = format!("{name}-{}", host.random_name(0, 6));
-            values.set(
-                Key::Job,
-                Value {
-                    text,
-                    origin: id.origin.clone(),
-                },
-            );
+    let Some(id) = given.get(Flag::RdzvId) else {
+        return Ok(());
+    };
+    let text = if meets_others(values)? {
+        as_name(&id.text, 64)
+    } else {
+        match as_name(&id.text, 50).as_str() {
+            "" => String::new(),
+            name => format!("{name}-{}", host.random_name(0, 6)),
         }
+    };
+    if !text.is_empty() {
+        let origin = id.origin.clone();
+        values.set(Key::Job, Value { text, origin });
     }
+    Ok(())
 }
 
 fn describe(flag: Flag, value: &Value) -> values::Given {

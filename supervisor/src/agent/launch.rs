@@ -5,6 +5,8 @@
 //! differences: `TORCHELASTIC_USE_AGENT_STORE` is `False`, so that rank 0 hosts the store at a port that no earlier
 //! generation has used, and `TORCHELASTIC_RESTART_COUNT` is one number for the whole job.
 
+mod inner;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use steadfast_core::{Incarnation, JobSpec, Keys, MemberSettings, NodeName, Plan,
 
 use crate::keeper::protocol::{Welcome, WorkerRequest};
 use crate::output::{error_file, worker_dir};
-use crate::settings::{CoreSize, Mode, Settings, Stdin};
+use crate::settings::{CoreSize, Settings, Stdin};
 
 /// How long the log directory's file system may take before the workers are started without it.
 const DIRECTORY_PATIENCE: Duration = Duration::from_secs(2);
@@ -110,9 +112,8 @@ fn environment(
     set("STEADFAST_JOB_ID", settings.job.clone().into());
     set("STEADFAST_NODE", settings.node.clone().into());
     set("STEADFAST_CONTROL", control_socket.into());
-    // The restart loop of a launcher inside the command stays off: ours is the one that is armed.
-    if settings.mode == Mode::Run {
-        set("PET_MAX_RESTARTS", "0".into());
+    for (name, value) in inner::environment(settings, plan, place.group_rank) {
+        set(&name, value);
     }
     let mut unless_set = |name: &str, value: &str| {
         if inherited(name).is_none() {
@@ -172,8 +173,8 @@ pub(super) fn own_environment(name: &str) -> Option<OsString> {
 /// What the decision core must know of this node.
 pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberSettings {
     let spec = JobSpec::new(
-        settings.nodes.min,
-        settings.nodes.max,
+        settings.elastic.nodes.min,
+        settings.elastic.nodes.max,
         settings.max_restarts,
         command_digest(settings),
     );
@@ -183,7 +184,7 @@ pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberS
         address: settings
             .master_addr
             .clone()
-            .unwrap_or_else(|| "127.0.0.1".to_owned()),
+            .unwrap_or_else(|| settings.address.clone()),
         slots: settings.workers,
         restart_grace: settings.restart_grace,
         stop_grace: settings.stop_grace,

@@ -10,7 +10,7 @@ use crate::config::option::{Default, Kind, OptionSpec};
 use crate::config::table::OPTIONS;
 use crate::config::validate::{self, Request};
 use crate::config::values::{Value, Values, Written};
-use crate::config::{ConfigError, Host, disarm_one_loop, program};
+use crate::config::{ConfigError, Host, apply_scheduler, disarm_one_loop, program};
 use crate::settings::{Mode, Settings, WorkerCommand};
 
 /// The flags of every option, and `--config`.
@@ -48,6 +48,7 @@ pub(super) fn written(matches: &ArgMatches) -> Written {
 /// The settings of the job.
 pub(super) fn settings(host: &Host, matches: &ArgMatches) -> Result<Settings, ConfigError> {
     let mut values = Values::resolve(Mode::Run, host, written(matches))?;
+    let slurm = apply_scheduler(host, &mut values)?;
     let argv: Vec<OsString> = matches
         .get_many("command")
         .map(|words| words.cloned().collect())
@@ -72,6 +73,7 @@ pub(super) fn settings(host: &Host, matches: &ArgMatches) -> Result<Settings, Co
             command,
             inner_launcher,
             run_id: None,
+            slurm,
             notes,
         },
     )

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::values::Given;
+use crate::slurm::step::StepError;
 
 /// Why a job cannot be started as it was asked for. Nothing has been started.
 #[derive(Debug, thiserror::Error)]
@@ -18,11 +19,22 @@ pub(crate) enum ConfigError {
         second: Given,
         reason: &'static str,
     },
-    /// More than one node.
+    /// More than one node, and nowhere for them to meet; the example is what to write instead.
+    #[error("{given}: the nodes of a job need a place to meet, and --coord names none")]
+    SeveralNodes { given: Given, example: String },
+    /// A job on several nodes whose name would be another one on each.
     #[error(
-        "{given}: a job on several nodes needs a coordination store, which this version does not have yet"
+        "{given}: --job is missing; nodes find each other by the job's name, and the one that is made up would differ on each node"
     )]
-    SeveralNodes { given: Given },
+    NoSharedName { given: Given },
+    /// A Slurm step on several nodes, and nowhere for them to meet.
+    #[error(
+        "this Slurm step has {nodes} nodes, which need a place to meet, and there is no `etcd` program in PATH to make one"
+    )]
+    NoEtcdProgram { nodes: u32 },
+    /// A Slurm step that the job cannot take its nodes from.
+    #[error("{0}")]
+    SlurmStep(StepError),
     /// A key of a configuration file that is no option.
     #[error("{}:{line}: unknown key `{key}`", file.display())]
     UnknownKey {
@@ -138,9 +150,17 @@ impl ConfigError {
             Self::FileValue { .. } => {
                 Some("keys stand at the top level, one a line: `max_restarts = 3`".to_owned())
             }
-            Self::SeveralNodes { .. } => {
-                Some("run one node: leave out --nnodes, or give it as 1".to_owned())
+            Self::SeveralNodes { example, .. } => Some(format!(
+                "add `--coord {example}` (or set STEADFAST_COORD), or `--coord managed --hosts A,B,C` to have the nodes run etcd themselves"
+            )),
+            Self::NoSharedName { .. } => {
+                Some("add `--job NAME`, the same on every node, and another one for each job".to_owned())
             }
+            Self::NoEtcdProgram { .. } => Some(
+                "put `etcd` into PATH on every node, or name one that is there already: `--coord etcd://HOST:2379`; with `--nnodes 1` each node is a job of its own"
+                    .to_owned(),
+            ),
+            Self::SlurmStep(error) => Some(error.hint()),
             Self::NoCommand => Some("steadfast run [OPTIONS] -- python train.py".to_owned()),
             Self::CommandNotFound { .. } => Some(
                 "give its path, or add its directory to PATH before starting steadfast".to_owned(),

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use super::error::ConfigError;
+use crate::clock;
 
 /// The surroundings that settings are made in.
 #[derive(Clone, Debug)]
@@ -27,6 +28,10 @@ pub(crate) struct Host {
     pub(crate) root: PathBuf,
     /// Random bytes for names that must be unique.
     pub(crate) entropy: [u8; 32],
+    /// The wall clock, in milliseconds since 1970; only to place what others say in its terms.
+    pub(crate) wall_ms: i64,
+    /// `CLOCK_MONOTONIC` at the same moment, in nanoseconds.
+    pub(crate) monotonic_ns: u64,
 }
 
 impl Host {
@@ -54,6 +59,8 @@ impl Host {
                 .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
             root: PathBuf::from("/"),
             entropy,
+            wall_ms: clock::wall_ms(),
+            monotonic_ns: clock::monotonic_ns(),
         })
     }
 
@@ -110,6 +117,8 @@ impl Host {
             cpus: 4,
             root: root.to_owned(),
             entropy: [7; 32],
+            wall_ms: 1_700_000_000_000,
+            monotonic_ns: 5_000_000_000,
         }
     }
 

@@ -4,10 +4,13 @@
 //! Two loops that both restart the same workers fight: the inner one restarts half a job that the outer one is
 //! stopping. So at most one of them is ever armed.
 
+mod meeting;
+
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::error::ConfigError;
+use super::nodes;
 use super::option::Key;
 use super::values::{Origin, Value, Values};
 use crate::settings::InnerLauncher;
@@ -31,6 +34,9 @@ pub(crate) fn disarm_one_loop(
             "{launcher} starts workers itself, and `--nproc-per-node {workers}` starts it more than once: give the \
              number to {launcher} alone, or use `steadfast torchrun`"
         ));
+    }
+    if nodes::meets_others(values)? {
+        meeting::check(launcher, arguments, values, notes)?;
     }
     let Some((spelled, count)) = own_restarts(launcher, arguments) else {
         return Ok(Some(launcher));

@@ -9,7 +9,6 @@ use crate::settings::Mode;
 pub(crate) enum Key {
     Job,
     NodeName,
-    Nnodes,
     NprocPerNode,
     Role,
     WorkingDir,
@@ -19,6 +18,27 @@ pub(crate) enum Key {
     VirtualLocalRank,
     CoreSize,
     Cgroup,
+    Nnodes,
+    Spares,
+    NodeMultiple,
+    WaitForNodes,
+    ShrinkAfter,
+    Grow,
+    Witness,
+    Lease,
+    WitnessLease,
+    Address,
+    NodeRank,
+    Topology,
+    Scheduler,
+    Coord,
+    CoordCa,
+    CoordCert,
+    CoordSecret,
+    CoordUser,
+    CoordPasswordFile,
+    Hosts,
+    EtcdServers,
     MaxRestarts,
     RestartGrace,
     StopGrace,
@@ -93,6 +113,10 @@ pub(crate) enum Default {
 pub(crate) enum Group {
     /// What runs.
     Job,
+    /// On how many nodes, and what when their number changes.
+    Nodes,
+    /// Where the nodes meet.
+    Coordination,
     /// What happens when it fails or is stopped.
     Restart,
     /// Where its output goes.
@@ -133,6 +157,8 @@ impl Group {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Job => "What runs",
+            Self::Nodes => "Several nodes",
+            Self::Coordination => "Coordination of several nodes",
             Self::Restart => "Failure and stopping",
             Self::Output => "Output",
             Self::Supervisor => "Supervisor",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
 
-use crate::settings::{CgroupUse, CoreSize, NodeRange, Stdin};
+use crate::settings::{CgroupUse, CoreSize, Grow, NodeRange, Stdin, Witness};
 
 /// A whole number of at least `least`.
 pub(crate) fn at_least(least: u32) -> impl FnOnce(&str) -> Result<u32, String> {
@@ -110,6 +110,61 @@ pub(crate) fn cgroup(text: &str) -> Result<CgroupUse, String> {
         "off" => Ok(CgroupUse::Off),
         _ => Err("must be `auto` or `off`".to_owned()),
     }
+}
+
+/// `auto` (true) or `none` (false).
+pub(crate) fn scheduler(text: &str) -> Result<bool, String> {
+    match text {
+        "auto" => Ok(true),
+        "none" => Ok(false),
+        _ => Err("must be `auto` or `none`".to_owned()),
+    }
+}
+
+/// `never`, `at-checkpoint` or `immediately`.
+pub(crate) fn grow(text: &str) -> Result<Grow, String> {
+    match text {
+        "never" => Ok(Grow::Never),
+        "at-checkpoint" => Ok(Grow::AtCheckpoint),
+        "immediately" => Ok(Grow::Immediately),
+        _ => Err("must be `never`, `at-checkpoint` or `immediately`".to_owned()),
+    }
+}
+
+/// `auto`, `on` or `off`.
+pub(crate) fn witness(text: &str) -> Result<Witness, String> {
+    match text {
+        "auto" => Ok(Witness::Auto),
+        "on" => Ok(Witness::On),
+        "off" => Ok(Witness::Off),
+        _ => Err("must be `auto`, `on` or `off`".to_owned()),
+    }
+}
+
+/// A name or an address of a host, without a port.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let address = word(text)?;
+    if address.matches(':').count() == 1 || address.starts_with('[') || address.contains("://") {
+        return Err("must be a host's name or address alone, without a port".to_owned());
+    }
+    Ok(address)
+}
+
+/// `LEVEL=NAME` with commas between; no level twice.
+pub(crate) fn topology(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut levels: Vec<(String, String)> = Vec::new();
+    for word in list(text) {
+        let (level, place) = word
+            .split_once('=')
+            .map(|(level, place)| (level.trim(), place.trim()))
+            .filter(|(level, place)| !level.is_empty() && !place.is_empty())
+            .ok_or_else(|| format!("`{word}` is not LEVEL=NAME, such as `rack=r1`"))?;
+        if levels.iter().any(|(known, _)| known == level) {
+            return Err(format!("the level `{level}` is there twice"));
+        }
+        levels.push((level.to_owned(), place.to_owned()));
+    }
+    Ok(levels)
 }
 
 /// Bytes, with `K`, `M`, `G` or `T` for powers of 1024; `unlimited`; `inherit`.
@@ -220,6 +275,33 @@ mod tests {
             nodes("3:2").unwrap_err(),
             "the smallest number of nodes, 3, is above the largest, 2"
         );
+    }
+
+    #[test]
+    fn an_address_has_no_port() {
+        for good in ["gpu7", "gpu7.cluster", "10.0.0.7", "fe80::1"] {
+            assert_eq!(address(good).as_deref(), Ok(good));
+        }
+        for bad in ["gpu7:2379", "[::1]", "[::1]:5", "etcd://a", "a b", ""] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn topology_has_levels_each_once() {
+        let level = |level: &str, name: &str| (level.to_owned(), name.to_owned());
+        assert_eq!(
+            topology("rack=r1, nvlink=n3"),
+            Ok(vec![level("rack", "r1"), level("nvlink", "n3")])
+        );
+        assert_eq!(topology(""), Ok(vec![]));
+        assert_eq!(
+            topology("rack=r1,rack=r2").unwrap_err(),
+            "the level `rack` is there twice"
+        );
+        for bad in ["r1", "=r1", "rack=", "rack:r1"] {
+            assert!(topology(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) fn json(values: &Values) -> String {
                 Origin::Flag(flag) => ("flag", Some(flag.clone())),
                 Origin::Environment(name) => ("environment", Some(name.clone())),
                 Origin::File(path, line) => ("file", Some(format!("{}:{line}", path.display()))),
+                Origin::Slurm(variable) => ("slurm", Some((*variable).to_owned())),
                 Origin::Default => ("default", None),
             };
             JsonOption {

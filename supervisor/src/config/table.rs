@@ -57,33 +57,25 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 30] = [
+pub(crate) static OPTIONS: [OptionSpec; 50] = [
     option(
         Key::Job,
         "job",
         Group::Job,
         "Name of the job: at most 64 letters, digits, dots, dashes and underscores. It names the log directory and \
-         the control socket, and `status`, `stop` and `restart` find the job by it.",
+         the control socket, and `status`, `stop` and `restart` find the job by it. On several nodes it must be given, \
+         the same on each, unless Slurm gives it.",
     )
     .kind(Kind::Text, "NAME")
-    .described("name of the program or script, and six random characters"),
+    .described("name of the program or script, and six random characters; slurm-JOB.STEP in a Slurm step"),
     option(
         Key::NodeName,
         "node-name",
         Group::Job,
-        "Name of this node in messages, in the journal and in STEADFAST_NODE.",
+        "Name of this node in messages, in the journal and in STEADFAST_NODE. No two nodes of a job may have the same.",
     )
     .kind(Kind::Text, "NAME")
-    .described("the host's name"),
-    option(
-        Key::Nnodes,
-        "nnodes",
-        Group::Job,
-        "Number of nodes, or MIN:MAX. Several nodes need a coordination store, which this version does not have: \
-         only 1 is accepted.",
-    )
-    .kind(Kind::Text, "N|MIN:MAX")
-    .default("1"),
+    .described("the host's name, or Slurm's"),
     option(
         Key::NprocPerNode,
         "nproc-per-node",
@@ -117,7 +109,8 @@ pub(crate) static OPTIONS: [OptionSpec; 30] = [
         Key::MasterAddr,
         "master-addr",
         Group::Job,
-        "MASTER_ADDR for the workers, taken as it is.",
+        "MASTER_ADDR for the workers, taken as it is. For a job on one node; on several it is the --address of the node \
+         that has rank 0.",
     )
     .kind(Kind::Text, "HOST")
     .described("an address of this node"),
@@ -156,6 +149,187 @@ pub(crate) static OPTIONS: [OptionSpec; 30] = [
     )
     .kind(Kind::Text, "auto|off")
     .default("auto"),
+    option(
+        Key::Nnodes,
+        "nnodes",
+        Group::Nodes,
+        "Number of nodes that run workers, or MIN:MAX. With MIN:MAX the job starts as soon as it can with MIN nodes or \
+         more, goes on with fewer when one is lost, and grows again. More than 1 needs --coord.",
+    )
+    .kind(Kind::Text, "N|MIN:MAX")
+    .described("1; the nodes of the Slurm step or of --hosts less --spares, where there are several"),
+    option(
+        Key::Spares,
+        "spares",
+        Group::Nodes,
+        "Nodes beyond the largest number of --nnodes that stand by, to take the place of one that is lost. A job \
+         that starts waits a while for that many; nodes that come beyond it stand by as well.",
+    )
+    .kind(Kind::Integer, "N")
+    .default("0"),
+    option(
+        Key::NodeMultiple,
+        "node-multiple",
+        Group::Nodes,
+        "The number of nodes that run workers is always a multiple of this: for models that are spread over several \
+         nodes.",
+    )
+    .kind(Kind::Integer, "K")
+    .default("1"),
+    option(
+        Key::WaitForNodes,
+        "wait-for-nodes",
+        Group::Nodes,
+        "How long to wait when there are fewer nodes than the job needs, at the start and later. Then the job ends with \
+         exit code 75.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("15m"),
+    option(
+        Key::ShrinkAfter,
+        "shrink-after",
+        Group::Nodes,
+        "How long to wait for another node when one is lost and no spare is there, before the job goes on with fewer.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("30s"),
+    option(
+        Key::Grow,
+        "grow",
+        Group::Nodes,
+        "When a job that runs on fewer nodes than --nnodes allows takes in new ones: `at-checkpoint` (after the next \
+         checkpoint, so that no step is lost), `immediately`, or `never` (only when it restarts for another reason).",
+    )
+    .kind(Kind::Text, "never|at-checkpoint|immediately")
+    .default("at-checkpoint"),
+    option(
+        Key::Witness,
+        "witness",
+        Group::Nodes,
+        "Whether training steps prove that all nodes live, whatever the coordination says: in synchronous training no \
+         rank can step without the others. `auto` trusts steps once all ranks were seen to step together; `on` always \
+         does; with `off` the lease alone decides, which is right for local SGD and parameter servers.",
+    )
+    .kind(Kind::Text, "auto|on|off")
+    .default("auto"),
+    option(
+        Key::Lease,
+        "lease",
+        Group::Nodes,
+        "Silence after which a node counts as lost; its own supervisor has ended its workers by then. At least 2s.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("10s"),
+    option(
+        Key::WitnessLease,
+        "witness-lease",
+        Group::Nodes,
+        "The lease while training steps are a witness (--witness): it can be short then, since it ends no healthy \
+         training. At least 2s, and no longer than --lease.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("2s"),
+    option(
+        Key::Address,
+        "address",
+        Group::Nodes,
+        "Name or address, without a port, by which the other nodes reach this one: MASTER_ADDR where it has rank 0, and \
+         where the supervisors talk to each other.",
+    )
+    .kind(Kind::Text, "HOST")
+    .described("the node's name under Slurm; its host in --hosts; else the address from which it reaches etcd"),
+    option(
+        Key::NodeRank,
+        "node-rank",
+        Group::Nodes,
+        "The place among the nodes that this one would like to have, from 0. Without it, nodes are ordered by topology \
+         and by name, numbers in names as numbers.",
+    )
+    .kind(Kind::Integer, "RANK")
+    .described("SLURM_NODEID in a Slurm step"),
+    option(
+        Key::Topology,
+        "topology",
+        Group::Nodes,
+        "Where this node is, as LEVEL=NAME, widest level first, such as `rack=r1,nvlink=n3`: neighbours get \
+         neighbouring ranks, and a lost node is replaced by the nearest spare.",
+    )
+    .kind(Kind::List, "LEVEL=NAME,...")
+    .described("SLURM_TOPOLOGY_ADDR in a Slurm step"),
+    option(
+        Key::Scheduler,
+        "scheduler",
+        Group::Nodes,
+        "Where nodes, ranks and the job's name come from when they are not given: `auto` takes them from Slurm in a job \
+         step on several nodes; `none` from nowhere.",
+    )
+    .kind(Kind::Text, "auto|none")
+    .default("auto"),
+    option(
+        Key::Coord,
+        "coord",
+        Group::Coordination,
+        "Where the nodes of the job meet: `etcd://HOST:PORT,HOST:PORT/PREFIX` (`etcds` for TLS) in an etcd that is \
+         there already, `managed` in one that the supervisors run among themselves, `embedded` nowhere, which is \
+         enough for one node. In a configuration file it holds for jobs on several nodes alone.",
+    )
+    .kind(Kind::Text, "embedded|managed|etcd://...")
+    .described("embedded; managed in a Slurm step on several nodes"),
+    option(
+        Key::CoordCa,
+        "coord-ca",
+        Group::Coordination,
+        "PEM file with the certificates that etcd's own must come from, with --coord etcds://.",
+    )
+    .kind(Kind::Text, "FILE")
+    .described("the certificates that the system trusts"),
+    option(
+        Key::CoordCert,
+        "coord-cert",
+        Group::Coordination,
+        "PEM file with the certificate to show etcd, with --coord etcds://. Goes with --coord-key.",
+    )
+    .kind(Kind::Text, "FILE"),
+    option(
+        Key::CoordSecret,
+        "coord-key",
+        Group::Coordination,
+        "PEM file with the private key of --coord-cert.",
+    )
+    .kind(Kind::Text, "FILE"),
+    option(
+        Key::CoordUser,
+        "coord-user",
+        Group::Coordination,
+        "User of etcd to log in as. The password is in --coord-password-file, or else in the environment variable \
+         STEADFAST_COORD_PASSWORD, which the workers see, too.",
+    )
+    .kind(Kind::Text, "NAME"),
+    option(
+        Key::CoordPasswordFile,
+        "coord-password-file",
+        Group::Coordination,
+        "File with the password of --coord-user and nothing else. It is read again for each login.",
+    )
+    .kind(Kind::Text, "FILE"),
+    option(
+        Key::Hosts,
+        "hosts",
+        Group::Coordination,
+        "The nodes of the job for --coord managed, by names or addresses that all of them can reach, in an order that is \
+         the same on all: `a,b,c`, or a Slurm host list. A node finds itself by --node-name, --address, the host's \
+         name, or --node-rank.",
+    )
+    .kind(Kind::Text, "HOST,...")
+    .described("the nodes of the Slurm step"),
+    option(
+        Key::EtcdServers,
+        "etcd-servers",
+        Group::Coordination,
+        "Nodes that run an etcd server with --coord managed: 1, 3 or 5, from the first host on.",
+    )
+    .kind(Kind::Integer, "1|3|5")
+    .described("3, or 1 with fewer than 3 hosts"),
     option(
         Key::MaxRestarts,
         "max-restarts",
@@ -304,7 +478,7 @@ pub(crate) static OPTIONS: [OptionSpec; 30] = [
         "agent-watchdog",
         Group::Supervisor,
         "Silence after which the keeper takes the agent for hung and replaces it; the workers go on meanwhile. At \
-         least twice --agent-heartbeat.",
+         least twice --agent-heartbeat; on several nodes at most half of --lease, which an unset one follows.",
     )
     .kind(Kind::Duration, "DURATION")
     .default("10s"),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::error::ConfigError;
 use super::file;
 use super::host::Host;
-use super::option::{Default, Kind};
+use super::option::{Default, Key, Kind};
 use super::show;
 use super::table::OPTIONS;
 use super::values::{Origin, Value, Values, Written};
@@ -14,9 +15,19 @@ use crate::settings::Mode;
 /// A value that is not the default and that every check takes, for each option.
 fn other_value(name: &str) -> &'static str {
     match name {
-        "job" | "role" | "node-name" | "master-addr" => "other",
+        "job" | "role" | "node-name" | "master-addr" | "address" | "coord-user" => "other",
         "nnodes" => "1:1",
-        "nproc-per-node" => "3",
+        "nproc-per-node" | "node-rank" => "3",
+        "spares" | "node-multiple" | "etcd-servers" => "1",
+        "wait-for-nodes" | "lease" => "1m",
+        "shrink-after" | "witness-lease" => "3s",
+        "grow" => "never",
+        "witness" => "off",
+        "topology" => "rack=r1,nvlink=n3",
+        "scheduler" => "none",
+        "coord" => "etcd://127.0.0.1",
+        "coord-ca" | "coord-cert" | "coord-key" | "coord-password-file" => "file",
+        "hosts" => "host7,other",
         "working-dir" | "log-dir" | "runtime-dir" => ".",
         "stdin" => "inherit",
         "master-port" => "29511",
@@ -39,6 +50,21 @@ fn other_value(name: &str) -> &'static str {
     }
 }
 
+/// Other options without which the option means nothing.
+fn companions(name: &str) -> Vec<(Key, &'static str)> {
+    let etcd = (Key::Coord, "etcds://127.0.0.1");
+    match name {
+        "spares" | "coord-ca" => vec![etcd],
+        "coord-cert" => vec![etcd, (Key::CoordSecret, "file")],
+        "coord-key" => vec![etcd, (Key::CoordCert, "file")],
+        "coord-user" => vec![etcd, (Key::CoordPasswordFile, "file")],
+        "coord-password-file" => vec![etcd, (Key::CoordUser, "other")],
+        "hosts" => vec![(Key::Coord, "managed")],
+        "etcd-servers" => vec![(Key::Coord, "managed"), (Key::Hosts, "host7")],
+        _ => vec![],
+    }
+}
+
 fn resolve(host: &Host) -> Result<Values, ConfigError> {
     Values::resolve(Mode::Run, host, Written::default())
 }
@@ -52,6 +78,11 @@ fn user_file(root: &Path, text: &str) {
 #[test]
 fn every_option_can_be_set_in_all_three_places_in_order_of_precedence() {
     let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file"), "").unwrap();
+    let etcd = root.path().join("bin/etcd");
+    std::fs::create_dir(root.path().join("bin")).unwrap();
+    std::fs::write(&etcd, "").unwrap();
+    std::fs::set_permissions(etcd, std::fs::Permissions::from_mode(0o755)).unwrap();
     for option in &OPTIONS {
         let text = other_value(option.name);
         user_file(
@@ -83,13 +114,19 @@ fn every_option_can_be_set_in_all_three_places_in_order_of_precedence() {
         );
 
         let flag = Value::flag(format!("--{}", option.name), text);
+        let companions = companions(option.name).into_iter();
+        let mut flags: Vec<(Key, Value)> = companions
+            .map(|(key, text)| (key, Value::flag("--companion", text)))
+            .collect();
+        flags.push((option.key, flag.clone()));
         let written = Written {
-            flags: vec![(option.key, flag.clone())],
+            flags,
             ..Written::default()
         };
         let from_flag = Values::resolve(Mode::Run, &host, written).unwrap();
         assert_eq!(from_flag.get(option.key), Some(&flag));
-        super::validate::check_values(&host, &from_flag).unwrap();
+        super::validate::check_values(&host, &from_flag, None)
+            .unwrap_or_else(|error| panic!("{}: {error}", option.name));
     }
 }
 
@@ -99,7 +136,7 @@ fn the_defaults_pass_every_check() {
     let host = Host::for_test(root.path());
     for mode in [Mode::Run, Mode::Torchrun] {
         let values = Values::resolve(mode, &host, Written::default()).unwrap();
-        super::validate::check_values(&host, &values).unwrap();
+        super::validate::check_values(&host, &values, None).unwrap();
     }
 }
 
@@ -226,7 +263,7 @@ fn what_is_in_force_is_shown_with_its_origin() {
     };
     insta::assert_snapshot!(line("max_restarts"), @"max_restarts             = 3                                         # default");
     insta::assert_snapshot!(line("tee"), @r#"tee                      = "0"                                       # environment STEADFAST_TEE"#);
-    insta::assert_snapshot!(line("node_name"), @"node_name                = (the host's name)                         # default");
+    insta::assert_snapshot!(line("node_name"), @"node_name                = (the host's name, or Slurm's)             # default");
     let json: serde_json::Value = serde_json::from_str(&show::json(&values)).unwrap();
     assert_eq!(json["version"], 1);
     assert_eq!(json["options"].as_array().unwrap().len(), OPTIONS.len());

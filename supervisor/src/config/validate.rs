@@ -2,17 +2,17 @@
 //! From values to settings: every check that can be made before anything starts.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::ConfigError;
 use super::host::Host;
 use super::option::Key;
 use super::values::{Origin, Value, Values};
-use super::{devices, directories, duration, parse, variables};
+use super::{devices, directories, duration, nodes, parse, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
-    InnerLauncher, LogSettings, Mode, NodeRange, PerRank, Settings, Std, WorkerCommand,
+    InnerLauncher, LogSettings, Mode, PerRank, Settings, SlurmStep, Std, WorkerCommand,
 };
 
 /// A job as it was asked for, with its command already found.
@@ -28,17 +28,19 @@ pub(crate) struct Request {
     pub(crate) inner_launcher: Option<InnerLauncher>,
     /// torchrun's `--rdzv-id`, where one was given or has to be made up.
     pub(crate) run_id: Option<String>,
+    /// The Slurm step whose values are among the options.
+    pub(crate) slurm: Option<SlurmStep>,
     /// What the user should be told.
     pub(crate) notes: Vec<String>,
 }
 
 /// Where the workers start.
-pub(crate) fn working_dir(host: &Host, values: &Values) -> Result<std::path::PathBuf, ConfigError> {
+pub(crate) fn working_dir(host: &Host, values: &Values) -> Result<PathBuf, ConfigError> {
     directories::working_dir(host, values)
 }
 
 /// The directory of the control sockets.
-pub(crate) fn runtime_root(host: &Host, values: &Values) -> std::path::PathBuf {
+pub(crate) fn runtime_root(host: &Host, values: &Values) -> PathBuf {
     directories::runtime_root(host, values)
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn job(values: &Values) -> Result<Option<String>, ConfigError> {
 
 /// Puts the values that are worked out on this machine among the defaults, so that they can be shown.
 pub(crate) fn work_out_defaults(host: &Host, values: &mut Values) -> Result<(), ConfigError> {
-    let shown = |path: std::path::PathBuf| path.display().to_string();
+    let shown = |path: PathBuf| path.display().to_string();
     for (key, text) in [
         (Key::NodeName, parse::as_name(&host.hostname, 253)),
         (
@@ -76,13 +78,21 @@ pub(crate) fn work_out_defaults(host: &Host, values: &mut Values) -> Result<(), 
 }
 
 /// Checks values that no command goes with, as `settings` would.
-pub(crate) fn check_values(host: &Host, values: &Values) -> Result<(), ConfigError> {
+pub(crate) fn check_values(
+    host: &Host,
+    values: &Values,
+    slurm: Option<SlurmStep>,
+) -> Result<(), ConfigError> {
     let command = WorkerCommand {
         program: "/".into(),
         argv: Vec::new(),
         substitute_local_rank: false,
     };
-    let (values, notes) = (values.clone(), Vec::new());
+    let (mut values, notes) = (values.clone(), Vec::new());
+    if values.get(Key::Job).is_none() {
+        // Nothing is to run, and so nothing has to have a name.
+        values.set(Key::Job, Value::flag("--job", "job"));
+    }
     settings(
         host,
         Request {
@@ -91,6 +101,7 @@ pub(crate) fn check_values(host: &Host, values: &Values) -> Result<(), ConfigErr
             command,
             inner_launcher: None,
             run_id: None,
+            slurm,
             notes,
         },
     )
@@ -105,28 +116,39 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         command,
         inner_launcher,
         run_id,
+        slurm,
         mut notes,
     } = request;
     notes.extend(variables::mistyped(host));
-    let times = Times::read(&values)?;
+    let nodes = nodes::read(host, &values, slurm.as_ref(), &mut notes)?;
+    let lease = nodes
+        .coordination
+        .is_fenced()
+        .then_some(nodes.elastic.lease);
+    let times = Times::read(&values, lease)?;
+    let node = node_name(host, &values)?;
     let job = job_name(host, &values, &command)?;
     let run_id = run_id.unwrap_or_else(|| job.clone());
-    let log = log_settings(
-        host,
-        &values,
-        &run_directory_name(host, mode, &job, &run_id),
-    )?;
+    let mut run_directory = run_directory(host, mode, &job, &run_id);
+    if nodes.coordination.is_fenced() {
+        // The directory may be shared by all nodes of the job.
+        run_directory.push(&node);
+    }
+    let log = log_settings(host, &values, &run_directory)?;
     let settings = Settings {
         mode,
-        node: match values.parse(Key::NodeName, parse::name(253))? {
-            Some(name) => name,
-            None => parse::as_name(&host.hostname, 253),
-        },
+        node,
         job,
         run_id,
         command,
         working_dir: directories::working_dir(host, &values)?,
-        nodes: one_node(&values)?,
+        coordination: nodes.coordination,
+        elastic: nodes.elastic,
+        address: nodes.address,
+        node_rank: nodes.node_rank,
+        topology: nodes.topology,
+        node_count_hint: nodes.node_count_hint,
+        slurm,
         workers: values.require(Key::NprocPerNode, |text| devices::workers(host, text))?,
         max_restarts: values.require(Key::MaxRestarts, parse::at_least(0))?,
         restart_grace: times.restart_grace,
@@ -165,7 +187,8 @@ struct Times {
 }
 
 impl Times {
-    fn read(values: &Values) -> Result<Self, ConfigError> {
+    /// Reads them; `lease` is there where the workers live under one.
+    fn read(values: &Values, lease: Option<Duration>) -> Result<Self, ConfigError> {
         let mut times = Self {
             restart_grace: values.require(Key::RestartGrace, duration::parse)?,
             stop_grace: values.require(Key::StopGrace, duration::parse)?,
@@ -192,6 +215,10 @@ impl Times {
                 "the watchdog must be at least twice the heartbeat, or it kills a healthy agent",
             );
         }
+        if let Some(lease) = lease {
+            let own = (times.agent_heartbeat, times.agent_watchdog);
+            (times.agent_heartbeat, times.agent_watchdog) = nodes::under_lease(values, lease, own)?;
+        }
         if times.restart_grace > times.stop_grace {
             // The more explicit of the two holds, and the other one gives way.
             let gives_way = !values.is_written(Key::RestartGrace)
@@ -209,16 +236,6 @@ impl Times {
     }
 }
 
-fn one_node(values: &Values) -> Result<NodeRange, ConfigError> {
-    let nodes = values.require(Key::Nnodes, parse::nodes)?;
-    if nodes.max > 1 {
-        return Err(ConfigError::SeveralNodes {
-            given: values.given(Key::Nnodes),
-        });
-    }
-    Ok(nodes)
-}
-
 fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {
     let standard = ExitCodes::standard(match mode {
         Mode::Run => None,
@@ -233,7 +250,7 @@ fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {
 fn log_settings(
     host: &Host,
     values: &Values,
-    run_directory: &str,
+    run_directory: &Path,
 ) -> Result<LogSettings, ConfigError> {
     let streams = |text: &str| text.parse::<PerRank<Std>>();
     let filter = values.parse(Key::LocalRanksFilter, parse::ranks)?;
@@ -254,11 +271,17 @@ fn log_settings(
 }
 
 /// In run mode a job's directory is its name; torchrun makes a new one for every run.
-fn run_directory_name(host: &Host, mode: Mode, job: &str, run_id: &str) -> String {
-    match mode {
+fn run_directory(host: &Host, mode: Mode, job: &str, run_id: &str) -> PathBuf {
+    PathBuf::from(match mode {
         Mode::Run => job.to_owned(),
         Mode::Torchrun => format!("{}_{}", parse::as_name(run_id, 128), host.random_name(1, 8)),
-    }
+    })
+}
+
+fn node_name(host: &Host, values: &Values) -> Result<String, ConfigError> {
+    Ok(values
+        .parse(Key::NodeName, parse::name(253))?
+        .unwrap_or_else(|| parse::as_name(&host.hostname, 253)))
 }
 
 fn job_name(host: &Host, values: &Values, command: &WorkerCommand) -> Result<String, ConfigError> {

@@ -34,6 +34,8 @@ pub(crate) enum Origin {
     Environment(String),
     /// In this file, at this line.
     File(PathBuf, usize),
+    /// Nowhere, but it follows from this variable of Slurm.
+    Slurm(&'static str),
     /// Nowhere.
     Default,
 }
@@ -187,6 +189,9 @@ impl Value {
                 path.display(),
                 spec(key).file_key()
             ),
+            Origin::Slurm(variable) => {
+                format!("`--{} {text}` (from {variable})", spec(key).name)
+            }
             Origin::Default => format!("`--{} {text}` (the default)", spec(key).name),
         })
     }
@@ -204,6 +209,7 @@ impl fmt::Display for Origin {
             Self::Flag(flag) => write!(formatter, "flag {flag}"),
             Self::Environment(name) => write!(formatter, "environment {name}"),
             Self::File(path, line) => write!(formatter, "{}:{line}", path.display()),
+            Self::Slurm(variable) => write!(formatter, "Slurm {variable}"),
             Self::Default => formatter.write_str("default"),
         }
     }

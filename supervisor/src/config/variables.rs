@@ -8,10 +8,11 @@ use super::table::OPTIONS;
 
 const PREFIX: &str = "STEADFAST_";
 
-/// Variables that are ours without being options: the configuration file, and what workers are given, which a
+/// Variables that are ours without being options: the configuration file, a password, and what workers are given, which a
 /// supervisor inside a worker finds in its environment.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "CONFIG",
+    "COORD_PASSWORD",
     "JOB_ID",
     "GENERATION",
     "NODE",

@@ -16,7 +16,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use self::error::HostListError;
+pub(crate) use self::error::HostListError;
 use self::item::Item;
 
 /// The most hosts that one list may name: far above any cluster, and far below what fills the memory.

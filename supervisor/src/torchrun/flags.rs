@@ -132,7 +132,7 @@ pub(crate) static FLAGS: [FlagSpec; 32] = [
         Flag::Nnodes,
         "nnodes",
         "N|MIN:MAX",
-        "Number of nodes; this version takes one",
+        "Number of nodes; more than one needs --coord",
     )
     .sets(Key::Nnodes),
     value(
@@ -146,19 +146,19 @@ pub(crate) static FLAGS: [FlagSpec; 32] = [
         Flag::RdzvBackend,
         "rdzv-backend",
         "NAME",
-        "Rendezvous; on one node only whether it is `static` matters",
+        "Rendezvous; only whether it is `static` matters",
     ),
     value(
         Flag::RdzvEndpoint,
         "rdzv-endpoint",
         "HOST:PORT",
-        "With `static`: the address that the workers meet at",
+        "With `static`, on one node: the address that the workers meet at",
     ),
     value(
         Flag::RdzvId,
         "rdzv-id",
         "ID",
-        "Name of the run, TORCHELASTIC_RUN_ID of the workers",
+        "Name of the run, TORCHELASTIC_RUN_ID of the workers; the job's name on several nodes",
     ),
     value(
         Flag::RdzvConf,
@@ -166,7 +166,7 @@ pub(crate) static FLAGS: [FlagSpec; 32] = [
         "K=V,...",
         "Taken, without effect",
     )
-    .without_effect("coordination is built in on one node"),
+    .without_effect("the nodes of a job meet through --coord"),
     switch(
         Flag::Standalone,
         "standalone",
@@ -273,13 +273,14 @@ pub(crate) static FLAGS: [FlagSpec; 32] = [
         Flag::NodeRank,
         "node-rank",
         "RANK",
-        "Rank of this node; 0, as there is one",
-    ),
+        "The place among the nodes that this one would like to have",
+    )
+    .sets(Key::NodeRank),
     value(
         Flag::MasterAddr,
         "master-addr",
         "HOST",
-        "With `static`: MASTER_ADDR of the workers",
+        "With `static`: MASTER_ADDR of the workers; on several nodes, the address of node 0",
     )
     .sets(Key::MasterAddr),
     value(

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod nodes;
+
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -248,7 +250,7 @@ fn the_static_rendezvous_fixes_the_address() {
 fn flags_without_effect_are_told() {
     let line = "--monitor-interval 1 --rdzv-conf a=b --numa-binding node --start-method fork --logs-specs x train.py";
     insta::assert_snapshot!(Machine::new().job(line).notes.join("\n"), @"
-    `--rdzv-conf a=b` has no effect: coordination is built in on one node
+    `--rdzv-conf a=b` has no effect: the nodes of a job meet through --coord
     `--monitor-interval 1` has no effect: the end of a worker is seen at once, without polling
     `--start-method fork` has no effect: workers are always started as programs of their own
     `--logs-specs x` has no effect: it names Python code of torchrun
@@ -304,9 +306,9 @@ fn wrong_lines_are_refused() {
     error: command `gone` was not found in PATH (ROOT/bin)
 
     hint: give its path, or add its directory to PATH before starting steadfast
-    error: `--nnodes 1:4`: a job on several nodes needs a coordination store, which this version does not have yet
+    error: `--nnodes 1:4`: the nodes of a job need a place to meet, and --coord names none
 
-    hint: run one node: leave out --nnodes, or give it as 1
+    hint: add `--coord etcd://HOST:2379` (or set STEADFAST_COORD), or `--coord managed --hosts A,B,C` to have the nodes run etcd themselves
     error: `--nproc-per-node xpu`: must be a whole number of at least 1, or `auto`, `gpu` or `cpu`
     error: `--node-rank 1`: the rank of the only node is 0
     error: `--start-method thread`: must be one of spawn, fork, forkserver

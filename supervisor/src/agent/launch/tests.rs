@@ -15,7 +15,7 @@ fn settings(arguments: &[&str]) -> Settings {
     let root = tempfile::tempdir().unwrap();
     let bin = root.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    for program in ["python3", "train"] {
+    for program in ["python3", "train", "torchrun", "ft_launcher"] {
         fs::write(bin.join(program), "#!/bin/sh\n").unwrap();
         fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -167,6 +167,45 @@ fn a_launcher_inside_the_command_does_not_restart_by_itself() {
         variable(&started[0], "PET_MAX_RESTARTS").as_deref(),
         Some("0")
     );
+}
+
+#[test]
+fn a_launcher_inside_the_command_meets_where_the_generation_does() {
+    let on_two = |command: &str| {
+        let line = format!("run --nnodes 2 --job j --coord etcd://127.0.0.1 -- {command} train.py");
+        let settings = settings(&line.split(' ').collect::<Vec<_>>());
+        let started = start(&settings, &plan(3, 1), &|_| None);
+        let variables = started[0].environment.iter();
+        let inner: Vec<String> = variables
+            .filter(|(name, _)| name.starts_with("PET_"))
+            .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+            .collect();
+        inner.join("\n")
+    };
+    let torchrun = on_two("torchrun --nproc-per-node 8");
+    insta::assert_snapshot!(torchrun, @"
+    PET_MAX_RESTARTS=0
+    PET_NNODES=2
+    PET_NODE_RANK=1
+    PET_MASTER_ADDR=first.example
+    PET_MASTER_PORT=4242
+    PET_STANDALONE=0
+    PET_RDZV_BACKEND=static
+    PET_RDZV_ENDPOINT=
+    ");
+    assert_eq!(torchrun, on_two("train"), "a script may start torchrun");
+    insta::assert_snapshot!(on_two("ft_launcher"), @"
+    PET_MAX_RESTARTS=0
+    PET_NNODES=2
+    PET_NODE_RANK=1
+    PET_MASTER_ADDR=first.example
+    PET_MASTER_PORT=4242
+    PET_STANDALONE=0
+    PET_RDZV_BACKEND=c10d
+    PET_RDZV_ENDPOINT=first.example:4242
+    PET_RDZV_ID=j
+    PET_RDZV_CONF=is_host=0
+    ");
 }
 
 #[test]
