@@ -65,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) agent_heartbeat: Duration,
     /// Silence after which the keeper kills and respawns the agent; at least twice the heartbeat.
     pub(crate) agent_watchdog: Duration,
+    /// Whether Python processes of the workers get the hook.
+    pub(crate) hook: bool,
     /// Exit codes of the supervisor.
     pub(crate) exit_codes: ExitCodes,
     /// What the workers read as standard input.
