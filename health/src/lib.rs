@@ -14,6 +14,7 @@ mod early_death;
 mod error_file;
 mod fingerprint;
 pub mod kernel_log;
+pub mod progress_page;
 mod python_traceback;
 mod steps;
 mod worker_exit;

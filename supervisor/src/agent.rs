@@ -21,6 +21,7 @@ mod exits;
 mod generation;
 mod launch;
 mod link;
+mod pages;
 mod ports;
 mod resume;
 

@@ -12,6 +12,7 @@ mod config;
 mod console_line;
 mod control;
 mod exit_code;
+mod hook;
 mod journal;
 mod keeper;
 mod output;

@@ -85,9 +85,8 @@ pub(crate) struct Settings {
     pub(crate) agent_heartbeat: Duration,
     /// Silence after which the keeper kills and respawns the agent; at least twice the heartbeat.
     pub(crate) agent_watchdog: Duration,
-    /// Whether other nodes may go on without this one: the workers then live only while a lease holds, or steps show that
-    /// nobody has gone on without them.
-    pub(crate) fenced: bool,
+    /// Whether Python processes of the workers get the hook.
+    pub(crate) hook: bool,
     /// Exit codes of the supervisor.
     pub(crate) exit_codes: ExitCodes,
     /// What the workers read as standard input.

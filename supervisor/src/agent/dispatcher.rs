@@ -7,6 +7,7 @@
 mod effects;
 mod ending;
 mod notices;
+mod progress;
 mod requests;
 
 use std::io;
@@ -25,9 +26,11 @@ use super::decisions::Decisions;
 use super::dying::DyingWatch;
 use super::generation::Generation;
 use super::link::{Arrival, Link};
+use super::pages::{PageEvent, PageWatch};
 use super::ports::Reservation;
 use super::resume::resume;
 use super::{AgentError, launch};
+use crate::hook::Hook;
 use crate::journal::{Journal, JournalIdentity};
 use crate::keeper::protocol::{Notice, Request, Welcome};
 use crate::keeper::runtime_dir::SOCKET_NAME;
@@ -49,6 +52,9 @@ struct Agent {
     view: watch::Receiver<StatusView>,
     generation: Generation,
     dying: DyingWatch,
+    hook: Hook,
+    pages: PageWatch,
+    page_events: mpsc::UnboundedReceiver<PageEvent>,
     reservation: Option<Reservation>,
     ending: Option<JobResult>,
     over: bool,
@@ -82,6 +88,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             },
             Some(effect) = inputs.effects.recv() => agent.on_effect(effect).await?,
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
+            Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.ask(&Request::Alive, Vec::new())?,
@@ -148,6 +155,13 @@ fn open(
             "steadfast: status, stop and restart do not work: no control socket ({error})"
         ));
     }
+    let hook = Hook::new(&welcome.runtime_dir);
+    let (page_sender, page_events) = mpsc::unbounded_channel();
+    let pages =
+        PageWatch::start(hook.clone(), page_sender).map_err(|source| AgentError::System {
+            what: "start the thread for progress pages",
+            source,
+        })?;
     let member = launch::member_settings(&settings, &welcome);
     let Decisions {
         events,
@@ -158,6 +172,9 @@ fn open(
     let agent = Agent {
         generation: Generation::default(),
         dying: DyingWatch::default(),
+        hook,
+        pages,
+        page_events,
         reservation: None,
         ending: None,
         over: false,
@@ -252,10 +269,8 @@ impl Agent {
                 local_rank,
                 step,
             } => {
-                if self.generation.stepped(generation, local_rank, step) {
-                    let generation = steadfast_core::Generation(generation);
-                    self.tell(MemberEvent::Step { generation, step }).await?;
-                }
+                let news = self.generation.printed(generation, local_rank, step);
+                self.tell_step(news).await?;
             }
             OutputEvent::Dropped { stream, reason } => {
                 let text = format!(

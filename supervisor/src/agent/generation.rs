@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
 use steadfast_proto::v1;
 
@@ -21,6 +22,21 @@ pub(super) struct Generation {
     pub(super) failure_told: bool,
     /// The highest step that was seen in it.
     pub(super) step: Option<u64>,
+    /// Where that was seen: of several sources, the best so far alone counts.
+    step_source: StepSource,
+}
+
+/// Where steps are seen, from the worst source to the best.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum StepSource {
+    #[default]
+    Nowhere,
+    /// Counted by a process since it began, so that a restart begins anew.
+    CountedPage,
+    /// Step numbers in the output.
+    Output,
+    /// The number that the program itself goes by, from its page.
+    Page,
 }
 
 /// A worker.
@@ -29,6 +45,9 @@ pub(super) struct Worker {
     pub(super) view: WorkerView,
     pub(super) record: Option<ExitRecord>,
     pub(super) step: Option<u64>,
+    /// What it is busy with, if it shows that.
+    pub(super) phase: Option<PagePhase>,
+    step_source: StepSource,
     pub(super) dying: bool,
     pub(super) unkillable: bool,
 }
@@ -47,6 +66,8 @@ impl Generation {
                 view: view.clone(),
                 record: None,
                 step: None,
+                phase: None,
+                step_source: StepSource::Nowhere,
                 dying: false,
                 unkillable: false,
             };
@@ -69,19 +90,55 @@ impl Generation {
         worker.record.replace(record.clone()).is_none()
     }
 
-    /// Takes in a step. Returns whether it is the highest of the generation so far.
-    pub(super) fn stepped(&mut self, generation: u64, local_rank: u32, step: u64) -> bool {
+    /// Takes in a step that a worker has printed. Returns it if it is the highest of the generation so far.
+    pub(super) fn printed(&mut self, generation: u64, local_rank: u32, step: u64) -> Option<u64> {
+        self.stepped(generation, local_rank, step, StepSource::Output)
+    }
+
+    /// Takes in a worker's progress page. Returns the step that it shows if that is the highest of the generation so far.
+    pub(super) fn shown(&mut self, generation: u64, local_rank: u32, page: &Page) -> Option<u64> {
         if generation != self.number {
-            return false;
+            return None;
         }
         if let Some(worker) = self.workers.get_mut(&local_rank) {
-            worker.step = Some(step);
+            worker.phase = Some(page.phase);
+        }
+        let step = page.step?;
+        let source = if step.source.is_absolute() {
+            StepSource::Page
+        } else {
+            StepSource::CountedPage
+        };
+        self.stepped(generation, local_rank, step.number, source)
+    }
+
+    fn stepped(
+        &mut self,
+        generation: u64,
+        local_rank: u32,
+        step: u64,
+        source: StepSource,
+    ) -> Option<u64> {
+        let worker = self.workers.get_mut(&local_rank);
+        let worker = worker.filter(|_| generation == self.number)?;
+        if source < worker.step_source {
+            return None;
+        }
+        worker.step_source = source;
+        worker.step = Some(step);
+        if source < self.step_source {
+            return None;
+        }
+        if source > self.step_source {
+            // It may count something else.
+            self.step_source = source;
+            self.step = None;
         }
         let news = self.step.is_none_or(|highest| step > highest);
         if news {
             self.step = Some(step);
         }
-        news
+        news.then_some(step)
     }
 
     /// The workers for a status reply.
@@ -132,6 +189,7 @@ impl Worker {
             exit_code,
             signal,
             step: self.step,
+            phase: self.phase.map(|phase| phase.name().to_owned()),
         }
     }
 }
@@ -139,6 +197,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_health::progress_page::{PageStep, StepSource as PageSource};
 
     fn view(generation: u64, local_rank: u32) -> WorkerView {
         WorkerView {
@@ -153,11 +212,35 @@ mod tests {
         }
     }
 
+    fn page(step: u64, source: PageSource) -> Page {
+        Page {
+            pid: 100,
+            rank: Some(0),
+            local_rank: Some(0),
+            generation: 1,
+            created_ns: 0,
+            stack_signal: None,
+            step: Some(PageStep {
+                number: step,
+                source,
+                at_ns: 0,
+            }),
+            changed_ns: 0,
+            phase: PagePhase::Train,
+            phase_ns: 0,
+            collectives: None,
+            checkpoint_request: None,
+            checkpoint_done: None,
+            checkpoint_path: None,
+            loss: None,
+        }
+    }
+
     #[test]
     fn a_newer_generation_replaces_the_older_one_and_not_the_other_way_round() {
         let mut generation = Generation::default();
         generation.attach(view(1, 0));
-        assert!(generation.stepped(1, 0, 50));
+        assert_eq!(generation.printed(1, 0, 50), Some(50));
         generation.attach(view(2, 0));
         assert_eq!(
             (generation.number, generation.step),
@@ -166,19 +249,46 @@ mod tests {
         );
         generation.attach(view(1, 1));
         assert_eq!(generation.workers.len(), 1);
-        assert!(
-            !generation.stepped(1, 0, 60),
+        assert_eq!(
+            generation.printed(1, 0, 60),
+            None,
             "steps of older generations are late news"
         );
+        assert_eq!(generation.shown(1, 0, &page(70, PageSource::Stated)), None);
     }
 
     #[test]
     fn only_the_highest_step_is_news() {
         let mut generation = Generation::default();
         generation.attach(view(1, 0));
-        assert!(generation.stepped(1, 0, 5));
-        assert!(!generation.stepped(1, 0, 5));
-        assert!(generation.stepped(1, 0, 6));
+        assert_eq!(generation.printed(1, 0, 5), Some(5));
+        assert_eq!(generation.printed(1, 0, 5), None);
+        assert_eq!(generation.printed(1, 0, 6), Some(6));
         assert_eq!(generation.status()[0].step, Some(6));
+    }
+
+    #[test]
+    fn the_best_source_of_steps_wins() {
+        let mut generation = Generation::default();
+        generation.attach(view(1, 0));
+        assert_eq!(
+            generation.shown(1, 0, &page(3, PageSource::Counted)),
+            Some(3)
+        );
+        assert_eq!(generation.printed(1, 0, 640), Some(640));
+        assert_eq!(generation.shown(1, 0, &page(4, PageSource::Counted)), None);
+        // The output may count samples: what it said is forgotten.
+        let own = page(105, PageSource::Optimizer);
+        assert_eq!(generation.shown(1, 0, &own), Some(105));
+        assert_eq!(generation.printed(1, 0, 704), None);
+        assert_eq!(
+            generation.shown(1, 0, &page(106, PageSource::Stated)),
+            Some(106)
+        );
+        let status = &generation.status()[0];
+        assert_eq!(
+            (status.step, status.phase.as_deref()),
+            (Some(106), Some("train"))
+        );
     }
 }

@@ -7,12 +7,14 @@
 
 mod inner;
 
+use std::error::Error;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use steadfast_core::{Incarnation, JobSpec, Keys, MemberSettings, NodeName, Plan, PlanMember};
 
+use crate::hook::Hook;
 use crate::keeper::protocol::{Welcome, WorkerRequest};
 use crate::output::{error_file, worker_dir};
 use crate::settings::{CoreSize, Settings, Stdin};
@@ -23,12 +25,21 @@ const DIRECTORY_PATIENCE: Duration = Duration::from_secs(2);
 /// Variables of the agent's own environment on which the workers' depend.
 pub(super) type Inherited<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
+/// Where the workers find what the supervisor has for them.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// The control socket.
+    pub(super) control_socket: PathBuf,
+    /// The hook and the pages, if they could be laid out.
+    pub(super) hook: Option<Hook>,
+}
+
 /// The workers that `plan` gives to this node, which is `member` in it, at `group_rank`.
 pub(super) fn workers(
     settings: &Settings,
     plan: &Plan,
     (member, group_rank): (&PlanMember, u32),
-    control_socket: &Path,
+    places: &Places,
     inherited: Inherited<'_>,
 ) -> Vec<WorkerRequest> {
     (0..member.slots)
@@ -45,7 +56,7 @@ pub(super) fn workers(
                     group_rank,
                     local_rank,
                 },
-                control_socket,
+                places,
                 inherited,
             ),
             directory: settings.working_dir.clone(),
@@ -75,7 +86,7 @@ fn environment(
     settings: &Settings,
     plan: &Plan,
     place: &Place<'_>,
-    control_socket: &Path,
+    places: &Places,
     inherited: Inherited<'_>,
 ) -> Vec<(String, OsString)> {
     let rank = place.member.base_rank.0 + place.local_rank;
@@ -111,7 +122,19 @@ fn environment(
     );
     set("STEADFAST_JOB_ID", settings.job.clone().into());
     set("STEADFAST_NODE", settings.node.clone().into());
-    set("STEADFAST_CONTROL", control_socket.into());
+    set("STEADFAST_CONTROL", places.control_socket.clone().into());
+    if let Some(hook) = &places.hook {
+        let pages = hook.pages_of(plan.generation.0, place.local_rank);
+        set("STEADFAST_PAGES", pages.into());
+        if settings.hook {
+            let python_path = hook.python_path(inherited("PYTHONPATH").as_deref());
+            set("PYTHONPATH", python_path);
+        }
+    }
+    if !settings.hook {
+        // For one that another supervisor above this one has brought along.
+        set("STEADFAST_HOOK", "0".into());
+    }
     for (name, value) in inner::environment(settings, plan, place.group_rank) {
         set(&name, value);
     }
@@ -227,6 +250,20 @@ pub(super) async fn make_directories(
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(error))) => Err(format!("the log directory {shown} cannot be made: {error}")),
         Ok(Err(_)) | Err(_) => Err(format!("the log directory {shown} does not answer")),
+    }
+}
+
+/// Lays out the hook and the directories for progress pages. `None` for a disk that does not answer, or refuses.
+pub(super) async fn prepare_hook(hook: &Hook, plan: &Plan, slots: u32) -> Result<(), String> {
+    let (hook, generation) = (hook.clone(), plan.generation.0);
+    let prepared = tokio::task::spawn_blocking(move || hook.prepare(generation, slots));
+    match tokio::time::timeout(DIRECTORY_PATIENCE, prepared).await {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            Err(format!("{error}: {cause}"))
+        }
+        Ok(Err(_)) | Err(_) => Err("the runtime directory does not answer".to_owned()),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::settings::{Mode, Settings, WorkerCommand};
 /// The flags of every option, and `--config`.
 pub(super) fn flags() -> Vec<Arg> {
     let mut flags: Vec<Arg> = OPTIONS.iter().map(flag).collect();
+    flags.extend(OPTIONS.iter().filter_map(negation));
     flags.push(config_flag());
     flags
 }
@@ -34,6 +35,11 @@ pub(super) fn written(matches: &ArgMatches) -> Written {
     let flags = OPTIONS
         .iter()
         .filter_map(|option| {
+            // clap has seen to it that the later one of the two holds.
+            let negation = option.negation();
+            if let Some(negation) = negation.filter(|negation| matches.get_flag(negation)) {
+                return Some((option.key, Value::flag(format!("--{negation}"), "false")));
+            }
             let text = matches.get_one::<String>(option.name)?;
             Some((option.key, Value::flag(format!("--{}", option.name), text)))
         })
@@ -103,6 +109,17 @@ fn flag(option: &OptionSpec) -> Arg {
             .default_missing_value("true"),
         _ => arg,
     }
+}
+
+/// `--no-NAME` for a switch that is on by default. The help text of the switch tells of it.
+fn negation(option: &OptionSpec) -> Option<Arg> {
+    let name = option.negation()?;
+    let arg = Arg::new(name.clone()).long(name);
+    Some(
+        arg.action(ArgAction::SetTrue)
+            .overrides_with(option.name)
+            .hide(true),
+    )
 }
 
 fn long_help(option: &OptionSpec) -> String {

@@ -18,6 +18,7 @@ pub(crate) enum Key {
     VirtualLocalRank,
     CoreSize,
     Cgroup,
+    Hook,
     Nnodes,
     Spares,
     NodeMultiple,
@@ -134,6 +135,12 @@ impl OptionSpec {
     /// The key in a configuration file: the flag with underscores.
     pub(crate) fn file_key(&self) -> String {
         self.name.replace('-', "_")
+    }
+
+    /// The flag without its dashes that turns off a switch which is on by default.
+    pub(crate) fn negation(&self) -> Option<String> {
+        let on = self.kind == Kind::Switch && self.default == Default::Value("true");
+        on.then(|| format!("no-{}", self.name))
     }
 
     /// The default under `mode`.

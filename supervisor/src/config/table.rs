@@ -14,6 +14,12 @@ pub(crate) fn by_name(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|spec| spec.name == name)
 }
 
+/// The spec of the option that this flag turns off.
+pub(crate) fn by_negation(name: &str) -> Option<&'static OptionSpec> {
+    let option = by_name(name.strip_prefix("no-")?)?;
+    option.negation().map(|_| option)
+}
+
 const fn option(key: Key, name: &'static str, group: Group, doc: &'static str) -> OptionSpec {
     OptionSpec {
         key,
@@ -57,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 50] = [
+pub(crate) static OPTIONS: [OptionSpec; 51] = [
     option(
         Key::Job,
         "job",
@@ -149,6 +155,16 @@ pub(crate) static OPTIONS: [OptionSpec; 50] = [
     )
     .kind(Kind::Text, "auto|off")
     .default("auto"),
+    option(
+        Key::Hook,
+        "hook",
+        Group::Job,
+        "Whether Python processes of the workers get the hook (through PYTHONPATH), which sees steps, checkpoints and \
+         evaluations, leaves a structured error file and shows stacks. It changes nothing in the training. \
+         `--no-hook` turns it off.",
+    )
+    .kind(Kind::Switch, "true|false")
+    .default("true"),
     option(
         Key::Nnodes,
         "nnodes",

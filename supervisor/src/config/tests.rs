@@ -32,6 +32,7 @@ fn other_value(name: &str) -> &'static str {
         "stdin" => "inherit",
         "master-port" => "29511",
         "virtual-local-rank" => "true",
+        "hook" => "false",
         "core-size" => "16G",
         "cgroup" => "off",
         "max-restarts" => "7",

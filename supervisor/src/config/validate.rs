@@ -164,8 +164,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         runtime_root: directories::runtime_root(host, &values),
         agent_heartbeat: times.agent_heartbeat,
         agent_watchdog: times.agent_watchdog,
-        // One node: there is nobody who could go on without it.
-        fenced: false,
+        hook: values.require(Key::Hook, parse::switch)?,
         exit_codes: exit_codes(mode, &values)?,
         stdin: values.require(Key::Stdin, parse::stdin)?,
         virtual_local_rank: values.require(Key::VirtualLocalRank, parse::switch)?,

@@ -10,7 +10,7 @@ const PREFIX: &str = "STEADFAST_";
 
 /// Variables that are ours without being options: the configuration file, a password, and what workers are given, which a
 /// supervisor inside a worker finds in its environment.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 11] = [
     "CONFIG",
     "COORD_PASSWORD",
     "JOB_ID",
@@ -20,6 +20,8 @@ const OTHERS: [&str; 9] = [
     "RESUME_PATH",
     "CONTROL",
     "PAGES",
+    "HOOK_DEBUG",
+    "ERROR_FILE_OWNER",
 ];
 
 /// One note for each variable that is nearly the name of an option. Others are left alone: they may be of a newer

@@ -69,8 +69,12 @@ fn worker(worker: &Worker) -> String {
     let step = worker
         .step
         .map_or_else(String::new, |step| format!(", step {step}"));
+    let phase = match worker.phase.as_deref() {
+        None | Some("train") => String::new(),
+        Some(phase) => format!(", {phase}"),
+    };
     format!(
-        "  {:<4}  {:<5}  {:<7}  {}{ended}{step}",
+        "  {:<4}  {:<5}  {:<7}  {}{ended}{step}{phase}",
         worker.rank, worker.local_rank, worker.pid, worker.state
     )
 }
@@ -121,6 +125,8 @@ mod tests {
                     rank: 0,
                     pid: 20,
                     state: "running".to_owned(),
+                    step: Some(120),
+                    phase: Some("checkpoint".to_owned()),
                     ..Worker::default()
                 },
                 Worker {
@@ -143,7 +149,7 @@ mod tests {
           journal   /logs/journal.jsonl
           keeper    pid 10; agent pid 11, replaced 2 times
           rank  local  pid      state
-          0     0      20       running
+          0     0      20       running, step 120, checkpoint
           1     1      21       exited (code 0)
         ");
     }

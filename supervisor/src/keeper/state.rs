@@ -109,7 +109,7 @@ impl Keeper {
             store_memory: memory_file::create("steadfast-store")?,
             agent: AgentProcess::new(agent_environment, settings.agent_watchdog)?,
             requests: VecDeque::new(),
-            fence: Fence::new(settings.fenced),
+            fence: Fence::new(settings.coordination.is_fenced()),
             lookout: Lookout::new(settings.progress_regex.as_deref(), Instant::now()),
             fenced: None,
             interrupts: Interrupts::default(),

@@ -31,6 +31,8 @@ pub(crate) struct Arguments {
 enum Target {
     Torchrun(&'static FlagSpec),
     Extra(Key),
+    /// `--no-NAME` of a switch of steadfast.
+    Negated(Key),
     Config,
     Help,
 }
@@ -118,7 +120,7 @@ impl Arguments {
             Target::Torchrun(spec) => spec.value_name.is_some(),
             Target::Extra(key) => table::spec(key).kind != Kind::Switch,
             Target::Config => true,
-            Target::Help => false,
+            Target::Help | Target::Negated(_) => false,
         };
         let (value, rest) = match (inline, takes_value) {
             (Some(value), true) => (value.to_owned(), rest),
@@ -138,6 +140,7 @@ impl Arguments {
                 self.flags.insert(spec.flag, Value::flag(spelled, value));
             }
             Target::Extra(key) => self.extras.push((key, Value::flag(spelled, value))),
+            Target::Negated(key) => self.extras.push((key, Value::flag(spelled, "false"))),
             Target::Config => self.config = Some(value),
             Target::Help => self.help = true,
         }
@@ -153,6 +156,9 @@ fn find(name: &str) -> Result<Target, TorchrunError> {
     }
     if let Some(option) = table::by_name(&dashed) {
         return Ok(Target::Extra(option.key));
+    }
+    if let Some(option) = table::by_negation(&dashed) {
+        return Ok(Target::Negated(option.key));
     }
     match name {
         "help" => return Ok(Target::Help),

@@ -8,6 +8,7 @@ use steadfast_coord::HostEffect;
 use steadfast_core::Plan;
 
 use super::Agent;
+use crate::agent::launch::Places;
 use crate::agent::ports::reserve;
 use crate::agent::{AgentError, exits, launch};
 use crate::keeper::protocol::{Request, StartRequest, StopRequest};
@@ -71,12 +72,21 @@ impl Agent {
                 "{error}; the workers run, but leave no error files and perhaps no logs"
             ));
         }
-        let control = self.welcome.runtime_dir.join(SOCKET_NAME);
+        let prepared = launch::prepare_hook(&self.hook, plan, member.slots).await;
+        if let Err(error) = &prepared {
+            self.say(&format!(
+                "the workers run without the Python hook and its progress pages: {error}"
+            ));
+        }
+        let places = Places {
+            control_socket: self.welcome.runtime_dir.join(SOCKET_NAME),
+            hook: prepared.is_ok().then(|| self.hook.clone()),
+        };
         let workers = launch::workers(
             &self.settings,
             plan,
             (member, group_rank),
-            &control,
+            &places,
             &launch::own_environment,
         );
         let reserved = self.take_reservation(plan, group_rank);

@@ -32,6 +32,7 @@ impl Agent {
             Notice::Attached(view) => {
                 let worker = (view.generation, view.rank, view.local_rank);
                 self.dying.watch(&self.settings, &view);
+                self.pages.watch(view.generation, view.local_rank);
                 self.generation.attach(view);
                 self.attach_output(worker, arrival.descriptors)?;
             }
@@ -189,6 +190,10 @@ impl Agent {
                 .drained(generation, Instant::now() + LAST_OUTPUT)
                 .await;
             // Steps among them count for the restart budget.
+            self.pages.look().await;
+            while let Ok(event) = self.page_events.try_recv() {
+                self.on_page(event).await?;
+            }
             while let Ok(event) = self.output_events.try_recv() {
                 self.on_output(event).await?;
             }

@@ -62,7 +62,10 @@ fn start(settings: &Settings, plan: &Plan, inherited: Inherited<'_>) -> Vec<Work
         settings,
         plan,
         place,
-        Path::new("/run/control.sock"),
+        &Places {
+            control_socket: "/run/control.sock".into(),
+            hook: Some(Hook::new("/run/job".as_ref())),
+        },
         inherited,
     )
 }
@@ -126,6 +129,8 @@ fn a_worker_finds_what_torchrun_would_tell_it() {
     STEADFAST_JOB_ID=id7-RANDOM
     STEADFAST_NODE=host7
     STEADFAST_CONTROL=/run/control.sock
+    STEADFAST_PAGES=/run/job/pages/3/1
+    PYTHONPATH=/run/job/python/site:/run/job/python/lib
     TORCH_NCCL_ASYNC_ERROR_HANDLING=1
     PYTHONUNBUFFERED=1
     OMP_NUM_THREADS=1
@@ -237,4 +242,29 @@ fn a_virtual_local_rank_sees_its_own_gpu_as_the_only_one() {
 #[test]
 fn a_plan_without_this_node_gives_it_no_place() {
     assert!(place(&plan(1, 1), "elsewhere").is_none());
+}
+
+#[test]
+fn without_the_hook_python_is_left_alone_but_pages_have_a_place() {
+    let path = |name: &str| (name == "PYTHONPATH").then(|| OsString::from("/mine"));
+    let with = start(&settings(&["run", "--", "train"]), &plan(1, 1), &path);
+    assert_eq!(
+        variable(&with[0], "PYTHONPATH").unwrap(),
+        "/run/job/python/site:/run/job/python/lib:/mine"
+    );
+    assert_eq!(variable(&with[0], "STEADFAST_HOOK"), None);
+    for arguments in [
+        &["run", "--no-hook", "--", "train"][..],
+        &["run", "--hook=false", "--", "train"],
+        &["run", "--hook", "--no-hook", "--", "train"],
+        &["torchrun", "--no-hook", "train.py"],
+    ] {
+        let without = start(&settings(arguments), &plan(1, 1), &path);
+        assert_eq!(variable(&without[0], "PYTHONPATH"), None, "{arguments:?}");
+        assert_eq!(variable(&without[0], "STEADFAST_HOOK").unwrap(), "0");
+        assert!(variable(&without[0], "STEADFAST_PAGES").is_some());
+    }
+    let again = ["run", "--no-hook", "--hook", "--", "train"];
+    let again = start(&settings(&again), &plan(1, 1), &path);
+    assert!(variable(&again[0], "PYTHONPATH").is_some());
 }

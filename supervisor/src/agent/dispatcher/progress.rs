@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the progress pages say.
+
+use serde_json::json;
+use steadfast_core::{Generation as CoreGeneration, MemberEvent};
+
+use super::Agent;
+use crate::agent::AgentError;
+use crate::agent::pages::PageEvent;
+
+impl Agent {
+    pub(super) async fn on_page(&mut self, event: PageEvent) -> Result<(), AgentError> {
+        match event {
+            PageEvent::Changed {
+                generation,
+                local_rank,
+                page,
+            } => {
+                let news = self.generation.shown(generation, local_rank, &page);
+                self.tell_step(news).await
+            }
+            PageEvent::Note(text) => {
+                let fields = json!({ "note": text });
+                self.journal
+                    .record(self.generation.number, "page.ignored", fields);
+                self.say(&text);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the core of a new highest step, if there is one.
+    pub(super) async fn tell_step(&mut self, news: Option<u64>) -> Result<(), AgentError> {
+        let Some(step) = news else {
+            return Ok(());
+        };
+        let generation = CoreGeneration(self.generation.number);
+        self.tell(MemberEvent::Step { generation, step }).await
+    }
+}
