@@ -13,6 +13,8 @@
 mod early_death;
 mod error_file;
 mod fingerprint;
+pub mod gpus;
+pub mod incidents;
 pub mod kernel_log;
 mod python_traceback;
 mod steps;

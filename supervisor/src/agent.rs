@@ -19,8 +19,10 @@ mod dying;
 mod ending;
 mod exits;
 mod generation;
+mod kernel_log;
 mod launch;
 mod link;
+mod node_watch;
 mod ports;
 mod resume;
 

@@ -227,6 +227,7 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         kinds::WORKER_EXITED
         | kinds::WORKER_SPAWN_FAILED
         | kinds::WORKER_HUNG
+        | kinds::GPU_FAULT
         | kinds::MEMBER_LOST => true,
         kinds::WORKER_DYING => {
             finding.signal.is_some() || finding.exit_code.is_some_and(|code| code != 0)
