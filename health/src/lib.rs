@@ -2,7 +2,8 @@
 //! What is wrong with a process, a GPU, a node? Reads evidence (exit statuses, error files, last lines, `/proc`, lines of
 //! the kernel log) and says what it means, as parts of a [`Finding`](steadfast_proto::v1::Finding).
 //!
-//! Owns the knowledge of what failures look like. It has no tasks: each function looks and returns.
+//! Owns the knowledge of what failures look like. It has no tasks: each function looks and returns, but for the threads of
+//! [`nvml`], which run in a process of their own.
 //!
 //! Invariants:
 //! - HE-1: a fingerprint depends on what failed, never on when, where, in which generation or on which rank.
@@ -13,7 +14,10 @@
 mod early_death;
 mod error_file;
 mod fingerprint;
+pub mod gpus;
+pub mod incidents;
 pub mod kernel_log;
+pub mod nvml;
 pub mod progress_page;
 mod python_traceback;
 mod steps;

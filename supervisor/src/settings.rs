@@ -95,6 +95,12 @@ pub(crate) struct Settings {
     pub(crate) virtual_local_rank: bool,
     /// Signals that stop the job in good order when the supervisor gets them.
     pub(crate) signals: Vec<i32>,
+    /// Where GPU errors and the like are looked for.
+    pub(crate) kernel_log: KernelLogSource,
+    /// Whether lines that a program wrote into the kernel log count as well.
+    pub(crate) kernel_log_trusts_anyone: bool,
+    /// What is done about some XIDs instead of what the catalogue asks for.
+    pub(crate) xid_policy: Option<XidPolicy>,
     /// The launcher inside the wrapped command, where it was recognised.
     pub(crate) inner_launcher: Option<InnerLauncher>,
     /// Things that the user should be told once at the start, each a whole message without a full stop.
@@ -128,6 +134,26 @@ pub(crate) enum CgroupUse {
     Auto,
     /// Sessions and the process tree alone are used.
     Off,
+}
+
+/// Where the kernel log is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KernelLogSource {
+    /// `/dev/kmsg`, if it can be read.
+    Auto,
+    /// Nowhere.
+    Off,
+    /// A named pipe, a file or a device; absolute.
+    Path(PathBuf),
+}
+
+/// A policy file as it was when the job was started; it was found to be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct XidPolicy {
+    /// Its name, for messages.
+    pub(crate) file: PathBuf,
+    /// What it said.
+    pub(crate) text: String,
 }
 
 /// What the workers read as standard input.

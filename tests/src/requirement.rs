@@ -14,6 +14,8 @@ pub enum Requirement {
     CgroupTwo,
     /// The freezer controller of cgroup v1, writable.
     FreezerOne,
+    /// The right to read the machine's kernel log, and to write to it.
+    KernelLog,
     /// Python 3 (`/usr/bin/python3`).
     Python,
     /// `PyTorch` for `/usr/bin/python3`.
@@ -43,6 +45,14 @@ impl Requirement {
             Self::FreezerOne => (
                 is_writable(Path::new("/sys/fs/cgroup/freezer")),
                 "a writable cgroup v1 with the freezer controller",
+            ),
+            Self::KernelLog => (
+                fs::OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open("/dev/kmsg")
+                    .is_ok(),
+                "access to /dev/kmsg",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
             Self::Torch => (

@@ -91,7 +91,7 @@ fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
     let is_killed = incident.root.class() == FaultClass::Killed && incident.made_step;
     let is_about_node = matches!(
         incident.root.kind.as_str(),
-        kinds::MEMBER_LOST | kinds::WORKER_FENCED | kinds::NODE_UNFIT
+        kinds::MEMBER_LOST | kinds::WORKER_FENCED | kinds::NODE_UNFIT | kinds::GPU_FAULT
     );
     if is_killed || is_about_node {
         return 0;

@@ -85,6 +85,16 @@ impl Grouping {
         Placed { incident, closed }
     }
 
+    /// Ends the incidents that nothing was added to for so long before `now` that nothing more belongs to them.
+    pub fn close_by(&mut self, now: Stamp) -> Vec<u64> {
+        self.close(|open| !open.may_grow_at(Some(now)))
+    }
+
+    /// Whether an incident may still grow.
+    pub fn is_open(&self, incident: u64) -> bool {
+        self.open.iter().any(|open| open.id == incident)
+    }
+
     /// Ends all incidents, as at the end of the log or after a silence.
     pub fn close_all(&mut self) -> Vec<u64> {
         self.close(|_| true)

@@ -2,10 +2,12 @@
 //! The one task that owns the agent's state.
 //!
 //! Its inputs are handled one at a time, each in the file named after where it comes from: [`notices`] of the keeper,
-//! [`effects`] of the decision core, [`requests`] over the control socket; what the workers print is handled here.
+//! [`effects`] of the decision core, [`requests`] over the control socket, [`health`] of the node; what the workers print
+//! is handled here.
 
 mod effects;
 mod ending;
+mod health;
 mod notices;
 mod progress;
 mod requests;
@@ -25,7 +27,9 @@ use super::control::{self, ControlRequest};
 use super::decisions::Decisions;
 use super::dying::DyingWatch;
 use super::generation::Generation;
+use super::kernel_log::{self, FromKernelLog};
 use super::link::{Arrival, Link};
+use super::node_watch::NodeWatch;
 use super::pages::{PageEvent, PageWatch};
 use super::ports::Reservation;
 use super::resume::resume;
@@ -55,6 +59,8 @@ struct Agent {
     hook: Hook,
     pages: PageWatch,
     page_events: mpsc::UnboundedReceiver<PageEvent>,
+    node: NodeWatch,
+    kernel_log: mpsc::Receiver<FromKernelLog>,
     reservation: Option<Reservation>,
     ending: Option<JobResult>,
     over: bool,
@@ -89,9 +95,10 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(effect) = inputs.effects.recv() => agent.on_effect(effect).await?,
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
+            Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
-            _ = heartbeat.tick() => agent.ask(&Request::Alive, Vec::new())?,
+            _ = heartbeat.tick() => agent.beat()?,
             _ = look.tick(), if agent.dying.has_workers() => agent.look_for_dying().await?,
             ended = &mut inputs.session, if agent.ending.is_none() => match ended {
                 // Its last effect, the end of the job, is still to be taken in.
@@ -162,6 +169,13 @@ fn open(
             what: "start the thread for progress pages",
             source,
         })?;
+    let node = NodeWatch::new(&settings, welcome.started_ns, &launch::own_environment);
+    let kernel_log = kernel_log::start(&settings, &welcome.runtime_dir).map_err(|source| {
+        AgentError::System {
+            what: "start the kernel log's thread",
+            source,
+        }
+    })?;
     let member = launch::member_settings(&settings, &welcome);
     let Decisions {
         events,
@@ -175,6 +189,8 @@ fn open(
         hook,
         pages,
         page_events,
+        node,
+        kernel_log,
         reservation: None,
         ending: None,
         over: false,
@@ -320,6 +336,12 @@ impl Agent {
             self.tell(MemberEvent::Finding(finding)).await?;
         }
         Ok(())
+    }
+
+    /// Once in each heartbeat.
+    fn beat(&mut self) -> Result<(), AgentError> {
+        self.close_incidents();
+        self.ask(&Request::Alive, Vec::new())
     }
 
     fn say(&self, text: &str) {

@@ -16,6 +16,8 @@ pub(super) struct Generation {
     pub(super) number: u64,
     /// Its workers, by local rank.
     pub(super) workers: BTreeMap<u32, Worker>,
+    /// Whether this node has been told to stop it.
+    pub(super) stopping: bool,
     /// Whether nothing of it runs any more.
     pub(super) stopped: bool,
     /// Whether the user has been told of its first failure.
@@ -139,6 +141,19 @@ impl Generation {
             self.step = Some(step);
         }
         news.then_some(step)
+    }
+
+    /// When the worker of a record was started, on the monotonic clock; 0 for one that is not known.
+    pub(super) fn started_ns(&self, record: &ExitRecord) -> u64 {
+        let worker = self.workers.get(&record.local_rank);
+        worker
+            .filter(|worker| worker.view.generation == record.generation)
+            .map_or(0, |worker| worker.view.started_ns)
+    }
+
+    /// Whether its workers run, and nobody has begun to stop them.
+    pub(super) fn is_active(&self) -> bool {
+        self.number > 0 && !self.stopping && !self.stopped
     }
 
     /// The workers for a status reply.

@@ -58,6 +58,9 @@ pub(crate) enum Key {
     RuntimeDir,
     AgentHeartbeat,
     AgentWatchdog,
+    KernelLog,
+    KernelLogTrust,
+    XidPolicy,
 }
 
 /// One option of `steadfast run`, as a flag, as an environment variable and as a key of a configuration file.
@@ -124,6 +127,8 @@ pub(crate) enum Group {
     Output,
     /// The supervisor itself.
     Supervisor,
+    /// What the node says about its hardware.
+    Node,
 }
 
 impl OptionSpec {
@@ -169,6 +174,7 @@ impl Group {
             Self::Restart => "Failure and stopping",
             Self::Output => "Output",
             Self::Supervisor => "Supervisor",
+            Self::Node => "Health of the node",
         }
     }
 }

@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
+use steadfast_health::xid::Policy;
 
-use crate::settings::{CgroupUse, CoreSize, Grow, NodeRange, Stdin, Witness};
+use crate::settings::{
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, Stdin, Witness, XidPolicy,
+};
 
 /// A whole number of at least `least`.
 pub(crate) fn at_least(least: u32) -> impl FnOnce(&str) -> Result<u32, String> {
@@ -165,6 +168,35 @@ pub(crate) fn topology(text: &str) -> Result<Vec<(String, String)>, String> {
         levels.push((level.to_owned(), place.to_owned()));
     }
     Ok(levels)
+}
+
+/// `auto`, `off` or a path.
+pub(crate) fn kernel_log(text: &str) -> Result<KernelLogSource, String> {
+    match text {
+        "" => Err("must be `auto`, `off` or a file".to_owned()),
+        "auto" => Ok(KernelLogSource::Auto),
+        "off" => Ok(KernelLogSource::Off),
+        path => std::path::absolute(path)
+            .map(KernelLogSource::Path)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+/// `kernel` or `anyone`: whether lines of programs count.
+pub(crate) fn kernel_log_trust(text: &str) -> Result<bool, String> {
+    match text {
+        "kernel" => Ok(false),
+        "anyone" => Ok(true),
+        _ => Err("must be `kernel` or `anyone`".to_owned()),
+    }
+}
+
+/// Reads an XID policy, so that it is what was read that counts, whatever becomes of the file.
+pub(crate) fn xid_policy(text: &str) -> Result<XidPolicy, String> {
+    let file = std::path::absolute(text).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+    Policy::parse(&file, &text).map_err(|error| error.to_string())?;
+    Ok(XidPolicy { file, text })
 }
 
 /// Bytes, with `K`, `M`, `G` or `T` for powers of 1024; `unlimited`; `inherit`.

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 51] = [
+pub(crate) static OPTIONS: [OptionSpec; 54] = [
     option(
         Key::Job,
         "job",
@@ -498,6 +498,32 @@ pub(crate) static OPTIONS: [OptionSpec; 51] = [
     )
     .kind(Kind::Duration, "DURATION")
     .default("10s"),
+    option(
+        Key::KernelLog,
+        "kernel-log",
+        Group::Node,
+        "Kernel log in which GPU errors (XIDs), lost GPUs and kills for lack of memory are looked for: `auto` is /dev/kmsg, \
+         `off` is none, and a path is a named pipe or a file that somebody else fills, such as `journalctl -kf`. It takes \
+         root or CAP_SYSLOG to read /dev/kmsg; without it the job goes on, and is told less.",
+    )
+    .kind(Kind::Text, "auto|off|FILE")
+    .default("auto"),
+    option(
+        Key::KernelLogTrust,
+        "kernel-log-trust",
+        Group::Node,
+        "Whose lines of the kernel log are acted on: `kernel` takes only what the kernel itself has logged; `anyone` also \
+         what programs wrote there, as tests of the recovery do.",
+    )
+    .kind(Kind::Text, "kernel|anyone")
+    .default("kernel"),
+    option(
+        Key::XidPolicy,
+        "xid-policy",
+        Group::Node,
+        "TOML file that changes what is done about GPU errors (XIDs and SXIDs), as `steadfast xid --policy` takes it.",
+    )
+    .kind(Kind::Text, "FILE"),
 ];
 
 #[cfg(test)]

@@ -169,6 +169,9 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         stdin: values.require(Key::Stdin, parse::stdin)?,
         virtual_local_rank: values.require(Key::VirtualLocalRank, parse::switch)?,
         signals: values.require(Key::SignalsToHandle, parse::signals)?,
+        kernel_log: values.require(Key::KernelLog, parse::kernel_log)?,
+        kernel_log_trusts_anyone: values.require(Key::KernelLogTrust, parse::kernel_log_trust)?,
+        xid_policy: values.parse(Key::XidPolicy, parse::xid_policy)?,
         inner_launcher,
         notes,
     };

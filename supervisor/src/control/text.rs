@@ -51,6 +51,12 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
             .iter()
             .map(|what| format!("  dropped   {what}")),
     );
+    lines.extend(
+        status
+            .health
+            .iter()
+            .map(|what| format!("  health    {what}")),
+    );
     lines.push("  rank  local  pid      state".to_owned());
     lines.extend(status.workers.iter().map(worker));
     lines.into_iter().fold(String::new(), |mut text, line| {

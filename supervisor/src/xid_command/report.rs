@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use steadfast_health::kernel_log::{Event, Known, Stamp, What};
+use steadfast_health::kernel_log::{Event, Stamp};
 use steadfast_health::xid::{Action, Assessment, Cause, Severity, rank_in_incident};
 
 /// The most different events of one incident that are told apart.
@@ -33,7 +33,7 @@ impl Incident {
     pub(super) fn add(&mut self, event: Event, found: Assessment) {
         self.action = self.action.max(Some(found.action));
         self.start = self.start.or(event.header.stamp);
-        let title = title(&event);
+        let title = event.title();
         let same = self
             .events
             .iter_mut()
@@ -99,8 +99,10 @@ impl Counted {
         } else {
             String::new()
         };
-        let process =
-            process(&self.event).map_or_else(String::new, |process| format!(", {process}"));
+        let process = self
+            .event
+            .process()
+            .map_or_else(String::new, |process| format!(", {process}"));
         let injected = if self.event.header.injected() {
             ", not from the kernel"
         } else {
@@ -160,48 +162,4 @@ fn time(stamp: Option<Stamp>) -> String {
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     // Writing to a string does not fail.
     let _written = writeln!(text, "{arguments}");
-}
-
-fn title(event: &Event) -> String {
-    let what = match &event.what {
-        What::Xid(error) => format!("XID {}", error.code),
-        What::Sxid(error) => format!("SXID {} of switch {}", error.code, error.switch),
-        What::Malformed(kind) => format!("unreadable {}", kind.title()),
-        What::Driver(_) | What::System(_) => event.kind().to_owned(),
-    };
-    let mut title = what;
-    if let What::System(event) = &event.what
-        && let Some(device) = &event.device
-    {
-        title = format!("{title} {}", device.escape_debug());
-    }
-    if let Some(pci) = event.pci() {
-        title = format!("{title} at {pci}");
-    }
-    if let What::Xid(error) = &event.what
-        && let Some(instance) = error.gpu_instance
-    {
-        title = format!("{title}, MIG instance {instance}");
-    }
-    if let Some(uuid) = &event.uuid {
-        title = format!("{title} ({})", uuid.escape_debug());
-    }
-    title
-}
-
-/// Names come from outside: what is not plain text in them is escaped.
-fn process(event: &Event) -> Option<String> {
-    let name = match &event.what {
-        What::Xid(error) => match &error.name {
-            Some(Known::Is(name)) => Some(name.as_str()),
-            _ => None,
-        },
-        What::System(event) => event.name.as_deref(),
-        _ => None,
-    };
-    match (event.pid(), name) {
-        (Some(pid), Some(name)) => Some(format!("pid {pid} ({})", name.escape_debug())),
-        (Some(pid), None) => Some(format!("pid {pid}")),
-        _ => None,
-    }
 }

@@ -180,7 +180,7 @@ impl Leader {
 /// Nodes of which a detector says that they must not be used any more.
 fn exclude_unfit(findings: &[Finding], ledger: &mut Ledger) {
     for finding in findings {
-        if finding.kind == kinds::NODE_UNFIT {
+        if matches!(finding.kind.as_str(), kinds::NODE_UNFIT | kinds::GPU_FAULT) {
             ledger.excluded.insert(
                 NodeName(finding.node.clone()),
                 Exclusion {

@@ -24,6 +24,8 @@ pub mod kinds {
     pub const WORKER_UNKILLABLE: &str = "worker.unkillable";
     /// A worker makes no progress and will not make any.
     pub const WORKER_HUNG: &str = "worker.hung";
+    /// A GPU that the job uses is lost, or must be reset before it can be used again.
+    pub const GPU_FAULT: &str = "gpu.fault";
     /// A member of the generation is gone.
     pub const MEMBER_LOST: &str = "member.lost";
     /// The workers of a node were killed because nobody could say any more whether the generation goes on without them.

@@ -254,6 +254,7 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         | kinds::WORKER_HUNG
         | kinds::WORKER_FENCED
         | kinds::NODE_UNFIT
+        | kinds::GPU_FAULT
         | kinds::MEMBER_LOST => true,
         kinds::WORKER_DYING => {
             finding.signal.is_some() || finding.exit_code.is_some_and(|code| code != 0)

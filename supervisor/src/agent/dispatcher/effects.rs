@@ -24,6 +24,7 @@ impl Agent {
                 grace,
                 reason,
             } => {
+                self.generation.stopping |= generation.0 == self.generation.number;
                 let signal = exits::signal_name(first_signal);
                 let fields = json!({ "signal": signal, "grace_seconds": grace.as_secs_f64(), "reason": reason });
                 self.journal

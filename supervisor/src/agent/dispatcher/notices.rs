@@ -33,6 +33,7 @@ impl Agent {
                 let worker = (view.generation, view.rank, view.local_rank);
                 self.dying.watch(&self.settings, &view);
                 self.pages.watch(view.generation, view.local_rank);
+                self.node.watch_worker(&view);
                 self.generation.attach(view);
                 self.attach_output(worker, arrival.descriptors)?;
             }
@@ -126,6 +127,7 @@ impl Agent {
             "generation.started",
             json!({ "workers": self.generation.status() }),
         );
+        self.tell_late_faults().await?;
         self.tell(MemberEvent::Started {
             generation: CoreGeneration(generation),
             failures: Vec::new(),
@@ -229,6 +231,10 @@ impl Agent {
     }
 
     pub(super) async fn explain_exits(&mut self, generation: u64) -> Result<(), AgentError> {
+        // What the kernel said of it may still wait behind the notice that brought us here.
+        while let Ok(event) = self.kernel_log.try_recv() {
+            self.on_kernel_log(event).await?;
+        }
         let records: Vec<ExitRecord> = self
             .generation
             .workers
@@ -242,7 +248,9 @@ impl Agent {
                 let log = stream_log(&self.settings.log.run_dir, stderr);
                 tail.stderr = exits::last_lines(log).await;
             }
-            let finding = exits::explain(&self.settings, record, &tail);
+            let mut finding = exits::explain(&self.settings, record, &tail);
+            self.node
+                .explain(&mut finding, record, self.generation.started_ns(record));
             self.tell(exit_event(record, Some(finding))).await?;
         }
         Ok(())

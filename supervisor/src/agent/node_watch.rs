@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the agent knows of its node's hardware: which GPUs are the job's, what is wrong with them, and what each event
+//! asks for. It decides nothing about the job: a GPU that cannot be used any more becomes a finding for the core, and all
+//! else explains the ends of workers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use steadfast_health::gpus::{GpuOwners, NodeGpus, Owner};
+use steadfast_health::incidents::{Closed, Incidents, Judged, Sighting, WorkerTrace, blame};
+use steadfast_health::kernel_log::PciAddress;
+use steadfast_health::xid::{Action, Judge, Policy, Severity};
+use steadfast_process::tree::Process;
+use steadfast_proto::v1::Finding;
+
+use super::launch::Inherited;
+use crate::clock;
+use crate::keeper::protocol::{ExitRecord, WorkerView};
+use crate::settings::{KernelLogSource, Settings};
+
+/// The first namespace of process ids has this number in every kernel (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// Processes of a worker that are remembered, for errors that name one.
+const MOST_PIDS: usize = 1024;
+
+/// Watches the node of one job.
+#[derive(Debug)]
+pub(super) struct NodeWatch {
+    node: String,
+    incidents: Incidents,
+    gpus: NodeGpus,
+    owners: GpuOwners,
+    job_started_ns: u64,
+    /// Whether the kernel log's process ids are those that we see.
+    same_pids: bool,
+    generation: u64,
+    /// The processes of each worker, by local rank.
+    pids: BTreeMap<u32, BTreeSet<u32>>,
+    log: LogState,
+    gaps: u64,
+    injected: u64,
+    /// The GPUs that the core has been told about.
+    told: BTreeSet<PciAddress>,
+    /// Findings that came while no generation ran.
+    late: BTreeMap<PciAddress, Finding>,
+}
+
+#[derive(Debug)]
+enum LogState {
+    Off,
+    Opening,
+    Open(PathBuf),
+    Failed(String),
+}
+
+/// What follows from one event.
+#[derive(Debug, Default)]
+pub(super) struct Consequences {
+    /// Kind and fields of a line for the journal.
+    pub(super) journal: Option<(&'static str, Value)>,
+    /// What to tell the user.
+    pub(super) say: Option<String>,
+    /// What to tell the core.
+    pub(super) finding: Option<Finding>,
+}
+
+impl NodeWatch {
+    pub(super) fn new(
+        settings: &Settings,
+        job_started_ns: u64,
+        inherited: Inherited<'_>,
+    ) -> NodeWatch {
+        let policy = settings.xid_policy.as_ref();
+        // It was read once already, when the job was started.
+        let policy = policy.and_then(|policy| Policy::parse(&policy.file, &policy.text).ok());
+        let gpus = NodeGpus::read(Path::new("/"));
+        let visible = inherited("CUDA_VISIBLE_DEVICES").and_then(|list| list.into_string().ok());
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        NodeWatch {
+            node: settings.node.clone(),
+            incidents: Incidents::new(Judge::new(policy.unwrap_or_default()), gpus.driver),
+            owners: gpus.owners(visible.as_deref(), settings.workers),
+            gpus,
+            job_started_ns,
+            same_pids: namespace == Path::new(FIRST_PID_NAMESPACE),
+            generation: 0,
+            pids: BTreeMap::new(),
+            log: match settings.kernel_log {
+                KernelLogSource::Off => LogState::Off,
+                _ => LogState::Opening,
+            },
+            gaps: 0,
+            injected: 0,
+            told: BTreeSet::new(),
+            late: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in a worker that was started.
+    pub(super) fn watch_worker(&mut self, worker: &WorkerView) {
+        if worker.generation > self.generation {
+            self.generation = worker.generation;
+            self.pids.clear();
+        }
+        if let Ok(pid) = u32::try_from(worker.pid)
+            && worker.generation == self.generation
+            && pid != 0
+        {
+            self.pids.entry(worker.local_rank).or_default().insert(pid);
+        }
+    }
+
+    /// The log can be read.
+    pub(super) fn log_opened(&mut self, path: PathBuf) {
+        self.log = LogState::Open(path);
+    }
+
+    /// It cannot. Returns what to tell the user, if the node has anything that would be missed.
+    pub(super) fn log_failed(
+        &mut self,
+        path: &Path,
+        error: &dyn std::error::Error,
+    ) -> Option<String> {
+        let mut reason = error.to_string();
+        let mut refused = false;
+        let mut source = error.source();
+        while let Some(inner) = source {
+            refused |= inner
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|inner| inner.kind() == std::io::ErrorKind::PermissionDenied);
+            reason = format!("{reason}: {inner}");
+            source = inner.source();
+        }
+        self.log = LogState::Failed(reason.clone());
+        let asked_for = path != Path::new("/dev/kmsg");
+        let remedy = if refused {
+            ". Run as root or with CAP_SYSLOG (in a container also with the device: `--device /dev/kmsg --cap-add \
+             SYSLOG`), or give `--kernel-log FILE` a log that can be read"
+        } else {
+            ""
+        };
+        (asked_for || !self.gpus.is_empty()).then(|| {
+            format!(
+                "the kernel log is not watched: {reason}{remedy}. The job goes on; GPU errors (XIDs) and kills for lack \
+                 of memory will not be named as causes"
+            )
+        })
+    }
+
+    /// Records were lost: what they said of the GPUs is unknown.
+    pub(super) fn log_gap(&mut self, lost: Option<u64>) -> Consequences {
+        self.gaps = self.gaps.saturating_add(lost.unwrap_or(1));
+        Consequences {
+            journal: Some(("kernel_log.gap", json!({ "lost": lost }))),
+            ..Consequences::default()
+        }
+    }
+
+    /// A program wrote to the log. Told once.
+    pub(super) fn log_injected(&mut self, title: &str) -> Consequences {
+        self.injected += 1;
+        Consequences {
+            journal: (self.injected == 1).then(|| {
+                let fields = json!({ "event": title, "why": "a program wrote it, not the kernel" });
+                ("kernel_log.ignored", fields)
+            }),
+            ..Consequences::default()
+        }
+    }
+
+    /// What was wrong before the job began, if anything: told once, when the log has been read.
+    pub(super) fn old_faults(&self) -> Vec<String> {
+        self.incidents
+            .faults()
+            .filter(|(_, fault)| self.is_old(fault) && self.owner(fault) != Owner::Other)
+            .map(|(_, fault)| {
+                format!(
+                    "note: before this job, the kernel log says {}: {}. If the GPU was not mended since, it will fail \
+                     again. {}",
+                    fault.event.title(),
+                    fault.found.meaning,
+                    fault.found.action.advice()
+                )
+            })
+            .collect()
+    }
+
+    /// Takes in an event, and says what follows from it. `told` says that an earlier agent has told the user already.
+    pub(super) fn take(
+        &mut self,
+        sighting: Sighting,
+        told: bool,
+        active: Option<u64>,
+    ) -> Consequences {
+        let Some(judged) = self.incidents.take(sighting) else {
+            return Consequences::default();
+        };
+        self.note_process(&judged);
+        if self.is_old(&judged) {
+            return Consequences::default();
+        }
+        let owner = self.owner(&judged);
+        let mut follows = Consequences::default();
+        if judged.is_news && !told {
+            follows.journal = Some(("node.event", fields(&judged, owner)));
+            let matters = judged.found.action > Action::FollowCause
+                || judged.found.severity > Severity::Warning;
+            follows.say = (matters && owner != Owner::Other).then(|| words(&judged, owner));
+        }
+        if let Some(pci) = judged.breaks_gpu()
+            && owner != Owner::Other
+        {
+            follows.finding = self.tell(pci, &judged, owner, active);
+        }
+        follows
+    }
+
+    /// What the core has to hear about a GPU now. Without a generation that could be stopped for it, it is kept for the
+    /// next one.
+    fn tell(
+        &mut self,
+        pci: PciAddress,
+        judged: &Judged,
+        owner: Owner,
+        active: Option<u64>,
+    ) -> Option<Finding> {
+        let mut finding = judged.finding(owner);
+        finding.node.clone_from(&self.node);
+        finding.wall_ms = clock::wall_ms_at(judged.at_ns);
+        let Some(generation) = active else {
+            // Once for each GPU: what came later only asks for more of the same.
+            if !self.told.contains(&pci) {
+                self.late.entry(pci).or_insert(finding);
+            }
+            return None;
+        };
+        self.told.insert(pci);
+        finding.generation = generation;
+        Some(finding)
+    }
+
+    /// The faults that came while no generation ran; the one that begins now cannot use these GPUs.
+    pub(super) fn late_faults(&mut self, generation: u64) -> Vec<Finding> {
+        let broken: BTreeSet<PciAddress> = self.incidents.faults().map(|(pci, _)| pci).collect();
+        let late = std::mem::take(&mut self.late);
+        let still = late.into_iter().filter(|(pci, _)| broken.contains(pci));
+        still
+            .map(|(pci, mut finding)| {
+                self.told.insert(pci);
+                finding.generation = generation;
+                finding.monotonic_ns = clock::monotonic_ns();
+                finding
+            })
+            .collect()
+    }
+
+    /// The incidents that are over, for the journal.
+    pub(super) fn close_incidents(&mut self) -> Vec<Value> {
+        let closed = self.incidents.close_by(clock::monotonic_ns());
+        closed.iter().map(closed_fields).collect()
+    }
+
+    /// Adds to a finding about a worker's end what the node said about it.
+    pub(super) fn explain(&self, finding: &mut Finding, record: &ExitRecord, started_ns: u64) {
+        let pids: Vec<u32> = self
+            .pids
+            .get(&record.local_rank)
+            .filter(|_| self.same_pids && record.generation == self.generation)
+            .map(|pids| pids.iter().copied().collect())
+            .unwrap_or_default();
+        let worker = WorkerTrace {
+            local_rank: record.local_rank,
+            pids: &pids,
+            lived_ns: (started_ns, record.at_ns),
+        };
+        blame(finding, worker, &self.owners, self.incidents.seen());
+    }
+
+    /// For `steadfast status`: what is watched, and what is wrong.
+    pub(super) fn status(&self) -> Vec<String> {
+        let mut lines = vec![match &self.log {
+            LogState::Off => "the kernel log is not watched (--kernel-log off)".to_owned(),
+            LogState::Opening => "the kernel log is being opened".to_owned(),
+            LogState::Open(path) => format!("the kernel log is watched ({})", path.display()),
+            LogState::Failed(reason) => format!("the kernel log is not watched: {reason}"),
+        }];
+        if self.gaps > 0 {
+            lines.push(format!(
+                "{} records of the kernel log were overwritten before they could be read",
+                self.gaps
+            ));
+        }
+        for (_, fault) in self.incidents.faults() {
+            let owner = self.owner(fault);
+            if owner != Owner::Other {
+                lines.push(words(fault, owner));
+            }
+        }
+        lines
+    }
+
+    fn is_old(&self, judged: &Judged) -> bool {
+        judged.at_ns < self.job_started_ns
+    }
+
+    /// Whose the device is that the event is about. The address tells; the process can only fill in what it leaves open.
+    fn owner(&self, judged: &Judged) -> Owner {
+        let by_address = match judged.event.pci() {
+            // A switch connects all GPUs of the node.
+            Some(_) if judged.is_about_switch() && self.owners.any() => Owner::Job,
+            Some(_) if judged.is_about_switch() => Owner::Other,
+            Some(pci) => self.owners.of(pci),
+            None => Owner::Unknown,
+        };
+        match by_address {
+            Owner::Unknown | Owner::Job => self
+                .worker_of(judged.event.pid())
+                .map_or(by_address, Owner::Worker),
+            certain => certain,
+        }
+    }
+
+    fn worker_of(&self, pid: Option<u32>) -> Option<u32> {
+        let pid = pid.filter(|_| self.same_pids)?;
+        let mut workers = self.pids.iter();
+        workers
+            .find(|(_, pids)| pids.contains(&pid))
+            .map(|(rank, _)| *rank)
+    }
+
+    /// A process that an event names may be a worker's, as a data loader is: while it lives, its session tells.
+    fn note_process(&mut self, judged: &Judged) {
+        let Some(pid) = judged.event.pid().filter(|_| self.same_pids) else {
+            return;
+        };
+        let session = i32::try_from(pid)
+            .ok()
+            .and_then(Process::read)
+            .and_then(|process| u32::try_from(process.session).ok());
+        let Some(session) = session else { return };
+        for pids in self.pids.values_mut() {
+            if pids.contains(&session) && pids.len() < MOST_PIDS {
+                pids.insert(pid);
+            }
+        }
+    }
+}
+
+fn words(judged: &Judged, owner: Owner) -> String {
+    let whose = match owner {
+        Owner::Worker(rank) => format!(" (local rank {rank})"),
+        Owner::Job | Owner::Unknown | Owner::Other => String::new(),
+    };
+    let process = judged
+        .event
+        .process()
+        .map_or_else(String::new, |process| format!(", {process}"));
+    format!(
+        "{}{whose}{process}: {}. {}",
+        judged.event.title(),
+        judged.found.meaning,
+        judged.found.action.advice()
+    )
+}
+
+fn fields(judged: &Judged, owner: Owner) -> Value {
+    let mut fields: serde_json::Map<String, Value> = judged
+        .event
+        .fields()
+        .into_iter()
+        // Every line of the journal has a kind of its own.
+        .map(|(name, value)| {
+            (
+                if name == "kind" { "event" } else { name }.to_owned(),
+                value,
+            )
+        })
+        .collect();
+    let found = &judged.found;
+    for (name, value) in [
+        ("rating", found.severity.name()),
+        ("cause", found.cause.name()),
+        ("action", found.action.name()),
+        ("meaning", found.meaning),
+        ("message", judged.event.message.as_str()),
+    ] {
+        fields.insert(name.to_owned(), value.into());
+    }
+    fields.insert("at_ns".to_owned(), judged.at_ns.into());
+    fields.insert("incident".to_owned(), judged.incident.into());
+    let (whose, rank) = match owner {
+        Owner::Worker(rank) => ("job", Some(rank)),
+        Owner::Job => ("job", None),
+        Owner::Unknown => ("unknown", None),
+        Owner::Other => ("other", None),
+    };
+    fields.insert("owner".to_owned(), whose.into());
+    fields.insert("local_rank".to_owned(), rank.into());
+    Value::Object(fields)
+}
+
+fn closed_fields(closed: &Closed) -> Value {
+    let events: Vec<Value> = closed
+        .events
+        .iter()
+        .map(|(event, count)| json!({ "event": event, "count": count }))
+        .collect();
+    json!({
+        "incident": closed.incident,
+        "events": events,
+        "action": closed.action.name(),
+        "lasted_ms": u64::try_from(closed.lasted.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests;
