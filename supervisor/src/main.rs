@@ -15,6 +15,15 @@ mod exit_code;
 mod journal;
 mod keeper;
 mod output;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "jobs with more than one node will use it"
+    )
+)]
+mod peers;
 mod redact;
 mod settings;
 mod slurm;
