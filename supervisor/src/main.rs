@@ -15,14 +15,8 @@ mod exit_code;
 mod journal;
 mod keeper;
 mod output;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "jobs with more than one node will use it"
-    )
-)]
+#[expect(dead_code, reason = "jobs with more than one node will use it")]
+#[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]
 mod peers;
 mod redact;
 mod settings;

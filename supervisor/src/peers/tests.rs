@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::*;
 
 /// Nothing here takes that long unless it never happens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A leader's end, and what it was told.
 struct Leader {
@@ -87,9 +87,9 @@ impl Leader {
                 others.push(event);
             }
         };
-        match timeout(PATIENCE, search).await {
-            Ok(event) => event,
-            Err(_) => panic!(
+        match timeout(PATIENCE, search).await.ok() {
+            Some(event) => event,
+            None => panic!(
                 "what was wanted of {node} did not happen; the last of many: {:?}",
                 others.last()
             ),
@@ -178,9 +178,9 @@ impl Node {
     /// Waits until the stream is as wanted.
     async fn link_is(&mut self, wanted: impl Fn(&LinkState) -> bool) -> LinkState {
         let waiting = timeout(PATIENCE, self.link.wait_for(|link| wanted(link))).await;
-        match waiting.map(|link| link.unwrap().clone()) {
-            Ok(link) => link,
-            Err(_) => panic!("the stream stays as it is: {:?}", self.link.borrow()),
+        match waiting.ok().map(|link| link.unwrap().clone()) {
+            Some(link) => link,
+            None => panic!("the stream stays as it is: {:?}", self.link.borrow()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::io::AsyncBufReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -24,7 +25,7 @@ const NAME: &str = "leader.invalid";
 const PING: Duration = Duration::from_secs(10);
 
 /// Connects, and proves both ends to one another.
-pub(super) async fn dial(
+pub(in crate::peers) async fn dial(
     identity: &PeerIdentity,
     endpoint: &AgentEndpoint,
 ) -> Result<Channel, StreamFailure> {
@@ -64,8 +65,13 @@ async fn connect(
         .await
         .map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
-    TlsConnector::from(Arc::new(config))
+    let handshake = |error| StreamFailure::of_handshake(error, &endpoint.address);
+    let mut stream = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
-        .map_err(|error| StreamFailure::of_handshake(error, &endpoint.address))
+        .map_err(handshake)?;
+    // The leader judges this node's certificate when the handshake is over for this end. In HTTP/2 a server speaks first,
+    // so its verdict can be had before anything is sent.
+    stream.fill_buf().await.map_err(handshake)?;
+    Ok(stream)
 }

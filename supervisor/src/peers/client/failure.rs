@@ -13,7 +13,7 @@ use crate::peers::violation::cut_short;
 
 /// What went wrong. Always tried again.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StreamFailure {
+pub(in crate::peers) enum StreamFailure {
     /// The leader's agent cannot be reached.
     #[error("failed to connect to the leader's agent at {address}")]
     Connect {
@@ -65,9 +65,11 @@ pub(super) const TOO_LARGE: &str = "more evidence than agreed";
 impl StreamFailure {
     /// What a failed handshake means.
     pub(super) fn of_handshake(error: io::Error, address: &str) -> Self {
-        match inner::<rustls::Error>(&error) {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match tls {
             Some(rustls::Error::InvalidCertificate(_)) => Self::WrongCertificate,
-            Some(error) => Self::Tls(error.clone()),
+            Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => Self::NotAccepted,
+            Some(error) => Self::Tls(rustls::Error::clone(error)),
             None => Self::Connect {
                 address: address.to_owned(),
                 source: error,
@@ -77,11 +79,6 @@ impl StreamFailure {
 
     /// What the end of a stream with that status means.
     pub(super) fn of_status(status: Status) -> Self {
-        // The leader's verdict on this node's certificate arrives after the handshake, as the first thing that is read.
-        let alert = inner::<rustls::Error>(&status);
-        if let Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) = alert {
-            return Self::NotAccepted;
-        }
         match status.code() {
             Code::FailedPrecondition
             | Code::NotFound
@@ -104,21 +101,4 @@ impl StreamFailure {
         }
         cut_short(&text, 1_000)
     }
-}
-
-/// The error of that type among all that led to `error`.
-fn inner<'a, Wanted: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a Wanted> {
-    let mut current = Some(error);
-    while let Some(error) = current {
-        if let Some(wanted) = error.downcast_ref::<Wanted>() {
-            return Some(wanted);
-        }
-        // An I/O error has what it wraps beside, not among its sources.
-        let wrapped = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref)
-            .map(|wrapped| wrapped as &(dyn Error + 'static));
-        current = wrapped.or_else(|| error.source());
-    }
-    None
 }

@@ -143,6 +143,7 @@ mod tests {
             answers.take(&piece(1, b"12345", true)).unwrap_err(),
             Violation::TooMuchEvidence { id: 1, most: 4 }
         );
+        drop(answers);
         let mut answers = expecting(1, 4, &rooms);
         let empty = answers.take(&piece(1, b"", false)).unwrap_err();
         assert_eq!(empty, Violation::Empty);

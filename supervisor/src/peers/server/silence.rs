@@ -65,13 +65,59 @@ impl Trust {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::{mpsc, oneshot};
+
     use super::*;
+    use crate::peers::server::registry::{Entry, Registry};
+    use crate::peers::{CloseReason, PeerEvent, PeerIdentity};
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn silence_is_noticed_within_three_seconds_and_said_once() {
+        let settings = PeerSettings::new("job");
+        let period = settings.silent_after / 10;
+        let identity = PeerIdentity::generate().unwrap();
+        for heard_ms in 0..1_000 {
+            let mut registry = Registry::default();
+            let (end, mut ended) = oneshot::channel();
+            let entry = Entry {
+                certificate: identity.fingerprint(),
+                heard_at: at(heard_ms),
+                asks: mpsc::channel(1).0,
+                end: Some(end),
+            };
+            registry.open(&"a".into(), entry);
+            let mut trust = Trust::new(period, &settings);
+            let mut said = Vec::new();
+            let looks = (0_u32..).map(|look| at(0) + period * look);
+            for now in looks.take_while(|now| *now < at(30_000)) {
+                if !trust.allows(now, true) {
+                    continue;
+                }
+                registry.find_silent(now, &settings, |event| {
+                    said.push((now, event));
+                    true
+                });
+            }
+            let [(now, PeerEvent::Silent { silent_for, .. })] = said.as_slice() else {
+                panic!("{said:?}")
+            };
+            assert_eq!(*silent_for, now.saturating_since(at(heard_ms)));
+            assert!(*silent_for >= settings.silent_after);
+            assert!(*silent_for <= settings.silent_after + period);
+            assert!(*silent_for < Duration::from_secs(3));
+            // Given up in the end.
+            assert!(matches!(ended.try_recv(), Ok(CloseReason::Silent(_))));
+        }
+    }
 
     #[test]
     fn who_has_slept_does_not_judge_before_it_has_read() {
         let settings = PeerSettings::new("job");
         let mut trust = Trust::new(Duration::from_millis(250), &settings);
-        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         assert!(trust.allows(at(1_000), true));
         assert!(trust.allows(at(1_250), true));
         assert!(!trust.allows(at(1_751), true), "slept");

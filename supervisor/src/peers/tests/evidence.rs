@@ -54,7 +54,9 @@ async fn evidence_of_any_size_within_the_bounds_arrives_whole() {
             .unwrap();
         let (most, sink) = order(&mut node).await;
         assert_eq!(most, LARGEST_EVIDENCE);
-        let data: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        let data: Vec<u8> = (0..size)
+            .map(|at| u8::try_from(at % 251).unwrap())
+            .collect();
         sink.send(Ok(data.clone())).unwrap();
         let bundle = answer(&mut leader, request).await.unwrap();
         assert!(bundle.data == data, "{size} bytes");

@@ -135,6 +135,19 @@ async fn a_connection_that_breaks_is_seen_and_made_again() {
     node.up().await;
 }
 
+#[tokio::test]
+async fn a_node_notices_a_leader_that_is_silent() {
+    let mut leader = Leader::new().await;
+    let proxy = Proxy::to(leader.address()).await;
+    let mut node = Node::new("a");
+    leader.accept(&[&node]);
+    node.follow(leader.target_by(proxy.address));
+    leader.connected("a").await;
+    node.up().await;
+    proxy.set(Mode::Hold);
+    node.down_because("broke").await;
+}
+
 fn leader_settings() -> PeerSettings {
     PeerSettings::new("job")
 }
