@@ -19,7 +19,7 @@
 
 pub mod embedded;
 pub mod etcd;
-mod retry;
+pub mod retry;
 mod session;
 mod store;
 

@@ -10,16 +10,18 @@ use backoff::backoff::Backoff;
 
 /// What is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RetryPolicy {
+pub enum RetryPolicy {
     /// Asking all endpoints of a store once more, within one request that is waited for.
     EndpointsWithinRequest,
     /// Taking up a watch that broke off.
     WatchForever,
+    /// Connecting to the agent of the node that leads.
+    LeaderForever,
 }
 
 /// Waiting times, each longer than the one before up to a limit. Endless.
 #[derive(Debug)]
-pub(crate) struct Delays {
+pub struct Delays {
     #[expect(
         clippy::disallowed_types,
         reason = "this module is the one that may use it"
@@ -29,7 +31,7 @@ pub(crate) struct Delays {
 
 impl RetryPolicy {
     /// The waiting times of a new series of tries.
-    pub(crate) fn delays(self) -> Delays {
+    pub fn delays(self) -> Delays {
         let (first, longest) = self.bounds();
         #[expect(
             clippy::disallowed_types,
@@ -50,6 +52,7 @@ impl RetryPolicy {
         match self {
             Self::EndpointsWithinRequest => (Duration::from_millis(20), Duration::from_millis(250)),
             Self::WatchForever => (Duration::from_millis(50), Duration::from_secs(2)),
+            Self::LeaderForever => (Duration::from_millis(50), Duration::from_secs(2)),
         }
     }
 }
@@ -59,7 +62,7 @@ const SCATTER: f64 = 0.5;
 
 impl Delays {
     /// How long to wait before the next try.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         // Without a limit of the elapsed time there always is a next one.
         self.backoff
             .next_backoff()
@@ -76,6 +79,7 @@ mod tests {
         for policy in [
             RetryPolicy::EndpointsWithinRequest,
             RetryPolicy::WatchForever,
+            RetryPolicy::LeaderForever,
         ] {
             let (first, longest) = policy.bounds();
             let mut delays = policy.delays();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The messages of Steadfast: what detectors find, and how a running job is controlled.
+//! The messages of Steadfast: what detectors find, how a running job is controlled, and how its agents talk.
 //!
 //! Owns the wire format and nothing else: no logic lives here. With the feature `grpc` it also holds
-//! the generated client and server of the `Control` service; without it, plain messages only, so that
+//! the generated clients and servers of the services `Control` and `Node`; without it, plain messages only, so that
 //! the decision core can use them without pulling in an async runtime.
 
 /// Version 1 of the messages.

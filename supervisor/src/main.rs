@@ -16,6 +16,9 @@ mod hook;
 mod journal;
 mod keeper;
 mod output;
+#[expect(dead_code, reason = "jobs with more than one node will use it")]
+#[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]
+mod peers;
 mod redact;
 mod settings;
 mod slurm;
