@@ -13,6 +13,7 @@
 //! - KE-4: nothing here waits: not for `execve`, a log disk, a terminal or the agent.
 
 mod agent_process;
+pub(crate) mod companion;
 mod interrupts;
 mod ladder;
 mod log_dir;

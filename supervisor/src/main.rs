@@ -14,6 +14,7 @@ mod control;
 mod exit_code;
 mod journal;
 mod keeper;
+mod managed_etcd;
 mod output;
 mod redact;
 mod settings;

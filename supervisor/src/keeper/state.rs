@@ -16,9 +16,10 @@ use steadfast_process::cgroup::Cgroup;
 use steadfast_process::memory_file;
 
 use super::agent_process::AgentProcess;
+use super::companion::Companion;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
-use super::protocol::{ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
+use super::protocol::{CompanionRequest, ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
 use super::workers::Worker;
@@ -56,6 +57,7 @@ pub(super) struct Keeper {
     ladder: Option<Ladder>,
     look_at: Option<Instant>,
     unkillable: Vec<Unkillable>,
+    companion: Companion,
     exits: Vec<ExitRecord>,
     next_sequence: u64,
     dropped_bytes: u64,
@@ -102,6 +104,7 @@ impl Keeper {
             ladder: None,
             look_at: None,
             unkillable: Vec::new(),
+            companion: Companion::default(),
             exits: Vec::new(),
             next_sequence: 1,
             dropped_bytes: 0,
@@ -129,6 +132,7 @@ impl Keeper {
         if self.look_at.is_some_and(|at| now >= at) {
             self.climb(now);
         }
+        self.companion.step(now);
         self.rescue_output(now);
         self.end_without_agent(now);
         self.is_over(now)
@@ -146,6 +150,7 @@ impl Keeper {
             self.interrupts.deadline(),
             self.look_at,
             self.rescue_at,
+            self.companion.next_deadline(),
             leaving,
         ]
         .into_iter()
@@ -174,7 +179,7 @@ impl Keeper {
                     &[],
                 );
             }
-            Signal::SIGTSTP => Self::suspend(),
+            Signal::SIGTSTP => self.suspend(),
             Signal::SIGCONT => self.resume(now),
             interrupt => self.interrupt(interrupt, now),
         }
@@ -190,6 +195,12 @@ impl Keeper {
                 }
                 Request::Start(start) => self.start(&start, descriptors),
                 Request::Stop(stop) => self.stop(stop, now),
+                Request::StartCompanion(request) => {
+                    self.start_companion(&request, descriptors.first());
+                }
+                Request::StopCompanion { grace_ms } => {
+                    self.companion.stop(Duration::from_millis(grace_ms), now);
+                }
                 Request::Acknowledge { sequence } => {
                     self.exits.retain(|exit| exit.sequence > sequence);
                 }
@@ -277,7 +288,22 @@ impl Keeper {
             workers: newest.map(Worker::view).collect(),
             stop_began_ns: self.stop_began_ns,
             interrupts: self.interrupts.received().to_vec(),
+            companion: self.companion.view().cloned(),
             dropped_bytes: self.dropped_bytes,
+        }
+    }
+
+    fn start_companion(&mut self, request: &CompanionRequest, output: Option<&OwnedFd>) {
+        if self.finishing.is_none() {
+            let mark = self.environment.iter().find(|(name, _)| name == MARK);
+            self.companion.start(request, output, mark);
+        }
+        self.tell_companion();
+    }
+
+    fn tell_companion(&mut self) {
+        if let Some(view) = self.companion.view() {
+            self.agent.tell(&Notice::Companion(view.clone()), &[]);
         }
     }
 
