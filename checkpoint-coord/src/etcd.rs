@@ -5,6 +5,7 @@
 //! in trouble: it hangs up, does not answer in time, or has no leader. A request that changes nothing, or the same thing
 //! once more, is sent again within its time; a transaction is sent once, and an error says if its fate is unknown.
 
+mod cluster;
 mod connection;
 mod endpoints;
 mod failure;
@@ -21,6 +22,7 @@ use steadfast_core::{KeyValue, LeaseId, Outcome, Revision, Transaction};
 use tokio::time::Instant;
 
 use crate::{Store, StoreError, Watch};
+pub use cluster::{EtcdCluster, EtcdMember, EtcdSilence, EtcdStatus, ask_status};
 use endpoints::Endpoints;
 use failure::Failure;
 use request::{Repeat, request};

@@ -15,6 +15,7 @@
 //!   starts; agent or no agent.
 
 mod agent_process;
+pub(crate) mod companion;
 mod fence;
 mod interrupts;
 mod ladder;

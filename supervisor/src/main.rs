@@ -15,6 +15,7 @@ mod exit_code;
 mod hook;
 mod journal;
 mod keeper;
+mod managed_etcd;
 mod output;
 #[expect(dead_code, reason = "jobs with more than one node will use it")]
 #[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]

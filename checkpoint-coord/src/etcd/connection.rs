@@ -23,8 +23,8 @@ pub(super) enum OpenError {
 pub(super) struct Connection {
     /// For people.
     pub(super) url: String,
-    /// Which of the settings' endpoints it is.
-    pub(super) index: usize,
+    /// Where it leads.
+    pub(super) endpoint: EtcdEndpoint,
     /// Tells clusters apart.
     pub(super) cluster_id: u64,
     client: Client,
@@ -50,7 +50,6 @@ impl Connection {
     /// long as it takes; the caller has the deadline.
     pub(super) async fn open(
         settings: Arc<EtcdSettings>,
-        index: usize,
         endpoint: EtcdEndpoint,
     ) -> Result<Self, OpenError> {
         let url = settings.url(&endpoint);
@@ -67,7 +66,7 @@ impl Connection {
             .map_err(|error| OpenError::Unusable(error.to_string()))?;
         let mut connection = Self {
             url,
-            index,
+            endpoint,
             cluster_id: 0,
             client,
             credentials: settings.credentials.clone(),
@@ -198,7 +197,10 @@ async fn read_aside<T: Send + 'static>(
         .unwrap_or_else(|error| Err(format!("reading a file broke off: {error}")))
 }
 
-async fn transport(settings: Arc<EtcdSettings>, url: String) -> Result<Endpoint, String> {
+pub(super) async fn transport(
+    settings: Arc<EtcdSettings>,
+    url: String,
+) -> Result<Endpoint, String> {
     let endpoint = Endpoint::from_shared(url.clone())
         .map_err(|error| format!("`{url}` is no address: {}", chain(&error, "")))?
         .connect_timeout(settings.request_timeout)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which member of the cluster is spoken to: one at a time, and another one as soon as that one is in trouble.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, OpenError};
 use super::failure::Failure;
-use super::settings::EtcdSettings;
+use super::settings::{EtcdEndpoint, EtcdSettings};
 use crate::retry::RetryPolicy;
 
 /// How long one endpoint has the floor before the next one is tried beside it.
@@ -18,6 +19,7 @@ const STAGGER: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Endpoints {
+    /// All but its endpoints: those that count are in the state.
     settings: Arc<EtcdSettings>,
     state: Mutex<State>,
     /// Held by the one who connects, so that many requests make one connection.
@@ -27,12 +29,13 @@ pub(super) struct Endpoints {
 #[derive(Debug)]
 struct State {
     current: Option<Arc<Connection>>,
+    endpoints: Vec<EtcdEndpoint>,
     /// Where to begin when there is no connection.
     first: usize,
     /// The cluster that all endpoints must belong to, once one has answered.
     cluster_id: Option<u64>,
     /// What went wrong with each endpoint since there was a connection.
-    failures: Vec<Option<String>>,
+    failures: HashMap<EtcdEndpoint, String>,
 }
 
 impl Endpoints {
@@ -40,14 +43,15 @@ impl Endpoints {
         // The nodes of a job begin at different members, so that none has to serve them all.
         let scatter = RandomState::new().build_hasher().finish();
         let count = u64::try_from(settings.endpoints.len()).unwrap_or(1).max(1);
-        let failures = vec![None; settings.endpoints.len()];
+        let endpoints = settings.endpoints.clone();
         Self {
             settings: Arc::new(settings),
             state: Mutex::new(State {
                 current: None,
+                endpoints,
                 first: usize::try_from(scatter % count).unwrap_or(0),
                 cluster_id: None,
-                failures,
+                failures: HashMap::new(),
             }),
             opening: tokio::sync::Mutex::new(()),
         }
@@ -55,6 +59,23 @@ impl Endpoints {
 
     pub(super) fn settings(&self) -> &EtcdSettings {
         &self.settings
+    }
+
+    /// How many endpoints there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().endpoints.len()
+    }
+
+    /// Other endpoints of the same cluster, from now on; none at all change nothing.
+    pub(super) fn replace(&self, endpoints: Vec<EtcdEndpoint>) {
+        let mut state = self.lock();
+        if endpoints.is_empty() || state.endpoints == endpoints {
+            return;
+        }
+        state
+            .failures
+            .retain(|endpoint, _| endpoints.contains(endpoint));
+        state.endpoints = endpoints;
     }
 
     /// The connection in use, if there is one.
@@ -77,8 +98,16 @@ impl Endpoints {
         let is_current = |current: &Arc<Connection>| Arc::ptr_eq(current, connection);
         if state.current.as_ref().is_some_and(is_current) {
             state.current = None;
-            state.first = (connection.index + 1) % self.settings.endpoints.len().max(1);
-            state.failures[connection.index] = Some(reason.to_owned());
+            let is_its = |endpoint: &EtcdEndpoint| *endpoint == connection.endpoint;
+            state.first = match state.endpoints.iter().position(is_its) {
+                Some(index) => {
+                    state
+                        .failures
+                        .insert(connection.endpoint.clone(), reason.to_owned());
+                    index + 1
+                }
+                None => state.first,
+            };
             tracing::debug!(etcd.url = %connection.url, reason, "Gave up a connection to etcd.");
         }
     }
@@ -94,7 +123,7 @@ impl Endpoints {
                 let connection = Arc::new(connection);
                 let mut state = self.lock();
                 state.current = Some(Arc::clone(&connection));
-                state.failures.fill(None);
+                state.failures.clear();
                 tracing::debug!(etcd.url = %connection.url, "Connected to etcd.");
                 return Ok(connection);
             }
@@ -105,17 +134,21 @@ impl Endpoints {
     /// Tries every endpoint once. They start one after the other, and the first that answers wins, so that neither one
     /// that is silent nor one that is slow holds up the rest.
     async fn race(&self) -> Result<Option<Connection>, Failure> {
-        let count = self.settings.endpoints.len();
-        let first = self.lock().first;
-        let mut waiting = (0..count).map(|offset| (first + offset) % count);
+        let mut waiting = {
+            let state = self.lock();
+            let mut endpoints = state.endpoints.clone();
+            let first = state.first % endpoints.len().max(1);
+            endpoints.rotate_left(first);
+            endpoints.into_iter()
+        };
         let mut attempts = JoinSet::new();
         loop {
             let next = waiting.next();
-            if let Some(index) = next {
-                let endpoint = self.settings.endpoints[index].clone();
+            if let Some(endpoint) = next {
                 let settings = Arc::clone(&self.settings);
                 attempts.spawn(async move {
-                    (index, Connection::open(settings, index, endpoint).await)
+                    let opened = Connection::open(settings, endpoint.clone()).await;
+                    (endpoint, opened)
                 });
             }
             let answered = if waiting.len() > 0 {
@@ -127,14 +160,16 @@ impl Endpoints {
                 attempts.join_next().await
             };
             match answered {
-                Some(Ok((index, Ok(connection)))) => match self.admit(&connection) {
+                Some(Ok((endpoint, Ok(connection)))) => match self.admit(&connection) {
                     Ok(()) => return Ok(Some(connection)),
-                    Err(reason) => self.note(index, reason),
+                    Err(reason) => self.note(endpoint, reason),
                 },
                 Some(Ok((_, Err(OpenError::Refused(reason))))) => {
                     return Err(Failure::Refused(reason));
                 }
-                Some(Ok((index, Err(OpenError::Unusable(reason))))) => self.note(index, reason),
+                Some(Ok((endpoint, Err(OpenError::Unusable(reason))))) => {
+                    self.note(endpoint, reason);
+                }
                 Some(Err(error)) => {
                     return Err(Failure::Refused(format!("connecting broke off: {error}")));
                 }
@@ -160,20 +195,18 @@ impl Endpoints {
         ))
     }
 
-    fn note(&self, index: usize, reason: String) {
-        self.lock().failures[index] = Some(reason);
+    fn note(&self, endpoint: EtcdEndpoint, reason: String) {
+        self.lock().failures.insert(endpoint, reason);
     }
 
     /// Why there is no connection, in words.
     fn trouble(&self) -> String {
         let state = self.lock();
-        let failures = state.failures.iter().map(Option::as_deref);
-        let texts: Vec<_> = self
-            .settings
+        let texts: Vec<_> = state
             .endpoints
             .iter()
-            .zip(failures)
-            .map(|(endpoint, failure)| {
+            .map(|endpoint| {
+                let failure = state.failures.get(endpoint).map(String::as_str);
                 let failure = failure.unwrap_or("no answer");
                 format!("{}: {failure}", self.settings.url(endpoint))
             })

@@ -115,7 +115,7 @@ impl Request<'_> {
 
     /// Half of what is left while another endpoint could do it just as well; all of it for what is sent only once.
     fn end_of_try(&self, began: Instant) -> Instant {
-        if self.repeat == Repeat::Never || self.endpoints.settings().endpoints.len() < 2 {
+        if self.repeat == Repeat::Never || self.endpoints.count() < 2 {
             return self.deadline;
         }
         began + self.deadline.saturating_duration_since(began) / 2

@@ -26,6 +26,14 @@ pub(crate) enum Request {
     Start(StartRequest),
     /// End every process of the job on this node: `first_signal`, then SIGKILL when the grace is over.
     Stop(StopRequest),
+    /// Start a process that the job needs on this node beside its workers. Comes with at most one descriptor: what gets
+    /// its output. Answered by [`Notice::Companion`], whether it was started now, before or not at all.
+    StartCompanion(CompanionRequest),
+    /// End that process: SIGTERM, then SIGKILL when the grace is over.
+    StopCompanion {
+        /// Milliseconds until SIGKILL; 0 kills at once.
+        grace_ms: u64,
+    },
     /// Every exit record up to this number was dealt with.
     Acknowledge {
         /// [`ExitRecord::sequence`].
@@ -97,6 +105,34 @@ pub(crate) struct WorkerRequest {
     pub(crate) core_limit: Option<u64>,
 }
 
+/// A process beside the workers. There is one at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CompanionRequest {
+    /// Number of the launch. Nothing is started unless it is greater than any before and nothing runs any more.
+    pub(crate) launch: u64,
+    /// File to execute.
+    pub(crate) program: PathBuf,
+    /// All arguments, the program's name first.
+    pub(crate) arguments: Vec<OsString>,
+    /// Its whole environment, but for [`MARK`].
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// Working directory.
+    pub(crate) directory: PathBuf,
+}
+
+/// The process beside the workers as the keeper sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CompanionView {
+    /// [`CompanionRequest::launch`] of the newest one.
+    pub(crate) launch: u64,
+    /// Process id; 0 when it could not be created.
+    pub(crate) pid: i32,
+    /// How it ended, if it has.
+    pub(crate) exit: Option<Exit>,
+    /// Why its program never ran, if it did not.
+    pub(crate) spawn_error: Option<String>,
+}
+
 /// How to end the processes of a generation.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct StopRequest {
@@ -143,6 +179,8 @@ pub(crate) enum Notice {
         /// When it was found, on the monotonic clock.
         at_ns: u64,
     },
+    /// The process beside the workers was started, or has ended.
+    Companion(CompanionView),
     /// The user or the scheduler wants the job to end.
     Interrupt {
         /// Number of the signal.
@@ -184,6 +222,8 @@ pub(crate) struct Welcome {
     pub(crate) stop_began_ns: Option<u64>,
     /// Signals by which somebody asked for the end of the job.
     pub(crate) interrupts: Vec<i32>,
+    /// The process beside the workers, if there ever was one.
+    pub(crate) companion: Option<CompanionView>,
     /// Bytes of output that were dropped while there was no agent.
     pub(crate) dropped_bytes: u64,
 }

@@ -18,11 +18,12 @@ use steadfast_process::cgroup::Cgroup;
 use steadfast_process::memory_file;
 
 use super::agent_process::AgentProcess;
+use super::companion::Companion;
 use super::fence::Fence;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
 use super::lookout::Lookout;
-use super::protocol::{ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
+use super::protocol::{CompanionRequest, ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
 use super::workers::Worker;
@@ -68,6 +69,7 @@ pub(super) struct Keeper {
     ladder: Option<Ladder>,
     look_at: Option<Instant>,
     unkillable: Vec<Unkillable>,
+    companion: Companion,
     exits: Vec<ExitRecord>,
     next_sequence: u64,
     dropped_bytes: u64,
@@ -125,6 +127,7 @@ impl Keeper {
             ladder: None,
             look_at: None,
             unkillable: Vec::new(),
+            companion: Companion::default(),
             exits: Vec::new(),
             next_sequence: 1,
             dropped_bytes: 0,
@@ -154,6 +157,7 @@ impl Keeper {
         }
         // Before anything is thrown away of what there is to see.
         self.look_out(now);
+        self.companion.step(now);
         self.rescue_output(now);
         self.end_without_agent(now);
         self.is_over(now)
@@ -173,6 +177,7 @@ impl Keeper {
             self.rescue_at,
             self.fence_deadline(),
             self.lookout_due(),
+            self.companion.next_deadline(),
             leaving,
         ]
         .into_iter()
@@ -203,7 +208,7 @@ impl Keeper {
                     &[],
                 );
             }
-            Signal::SIGTSTP => Self::suspend(),
+            Signal::SIGTSTP => self.suspend(),
             Signal::SIGCONT => self.resume(now),
             interrupt => self.interrupt(interrupt, now),
         }
@@ -222,6 +227,12 @@ impl Keeper {
                 }
                 Request::Start(start) => self.start(&start, descriptors, now),
                 Request::Stop(stop) => self.stop(stop, now),
+                Request::StartCompanion(request) => {
+                    self.start_companion(&request, descriptors.first());
+                }
+                Request::StopCompanion { grace_ms } => {
+                    self.companion.stop(Duration::from_millis(grace_ms), now);
+                }
                 Request::Acknowledge { sequence } => {
                     self.exits.retain(|exit| exit.sequence > sequence);
                 }
@@ -315,7 +326,22 @@ impl Keeper {
             workers: newest.map(Worker::view).collect(),
             stop_began_ns: self.stop_began_ns,
             interrupts: self.interrupts.received().to_vec(),
+            companion: self.companion.view().cloned(),
             dropped_bytes: self.dropped_bytes,
+        }
+    }
+
+    fn start_companion(&mut self, request: &CompanionRequest, output: Option<&OwnedFd>) {
+        if self.finishing.is_none() {
+            let mark = self.environment.iter().find(|(name, _)| name == MARK);
+            self.companion.start(request, output, mark);
+        }
+        self.tell_companion();
+    }
+
+    fn tell_companion(&mut self) {
+        if let Some(view) = self.companion.view() {
+            self.agent.tell(&Notice::Companion(view.clone()), &[]);
         }
     }
 

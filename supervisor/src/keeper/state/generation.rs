@@ -109,6 +109,10 @@ impl Keeper {
                 self.agent.died(exit, now);
                 continue;
             }
+            if self.companion.reaped(pid, exit) {
+                self.tell_companion();
+                continue;
+            }
             self.unkillable
                 .retain(|process| process.pid != pid.as_raw());
             let Some(index) = self

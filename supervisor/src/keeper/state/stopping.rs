@@ -50,6 +50,7 @@ impl Keeper {
         };
         let mut except: BTreeSet<i32> = self.unkillable.iter().map(|process| process.pid).collect();
         except.extend(self.agent.pid().map(Pid::as_raw));
+        except.extend(self.companion.pid().map(Pid::as_raw));
         let numbers = |worker: &Worker| Some((worker.pid?.as_raw(), worker.local_rank));
         let scene = Scene {
             processes: tree::descendants(Pid::this().as_raw(), &except),
@@ -112,13 +113,16 @@ impl Keeper {
     }
 
     /// Ctrl-Z: everything stops, the keeper last.
-    pub(super) fn suspend() {
+    ///
+    /// All but the companion: other nodes, which are not suspended, may depend on it.
+    pub(super) fn suspend(&self) {
         if Pid::this().as_raw() == 1 {
             // The kernel does not let the first process of a namespace stop itself: nobody would continue the others.
             say("SIGTSTP is ignored: the supervisor is the first process of its container");
             return;
         }
-        let everything = tree::descendants(Pid::this().as_raw(), &BTreeSet::new());
+        let except = self.companion.pid().map(Pid::as_raw).into_iter().collect();
+        let everything = tree::descendants(Pid::this().as_raw(), &except);
         for process in &everything {
             process.signal(Signal::SIGSTOP);
         }
@@ -187,6 +191,7 @@ impl Keeper {
             first_signal: Signal::SIGTERM as i32,
             grace_ms: u64::try_from(LAST_GRACE.as_millis()).unwrap_or(0),
         };
+        self.companion.stop(LAST_GRACE, now);
         // Whatever was started since the last stop must go, known or not.
         self.ladder.get_or_insert_with(|| Ladder::new(sweep, now));
         self.climb(now);
@@ -200,6 +205,6 @@ impl Keeper {
             }
             return None;
         }
-        self.ladder.is_none().then_some(finishing.exit_code)
+        (self.ladder.is_none() && self.companion.is_gone(now)).then_some(finishing.exit_code)
     }
 }
