@@ -52,7 +52,8 @@ impl Job {
 }
 
 impl Voice {
-    /// Says that the lease holds for this long from now, for how long a step is a witness, and which one was seen.
+    /// Says that the lease holds for this long from now, for how long a step of generation 1 is a witness, and which one
+    /// was seen.
     #[track_caller]
     pub fn fence(&self, lease: Duration, witness: Duration, seen: Option<Seen>) {
         let progress = seen.map(|seen| {
@@ -65,6 +66,7 @@ impl Voice {
         });
         self.say(&json!({ "fence": {
             "lease_until_ns": nanoseconds(now() + lease),
+            "generation": 1,
             "witness_ms": u64::try_from(witness.as_millis()).unwrap(),
             "progress": progress,
         }}));

@@ -19,6 +19,8 @@ pub(super) struct Fence {
     generation: u64,
     /// Of this generation; zero when the lease alone decides.
     witness: Duration,
+    /// A generation that may be started next, and its window.
+    next: (u64, Duration),
     /// Of this generation.
     progress_ns: Option<u64>,
 }
@@ -31,21 +33,32 @@ impl Fence {
             lease_until_ns: 0,
             generation: 0,
             witness: Duration::ZERO,
+            next: (0, Duration::ZERO),
             progress_ns: None,
         }
     }
 
-    /// Takes in what an agent says. From now on there is a fence.
-    pub(super) fn renew(&mut self, lease_until_ns: u64, witness: Duration) {
+    /// Takes in what an agent says: until when the lease holds, and the witness window of a generation. From now on there
+    /// is a fence.
+    pub(super) fn renew(&mut self, lease_until_ns: u64, generation: u64, witness: Duration) {
         self.is_up = true;
         self.lease_until_ns = self.lease_until_ns.max(lease_until_ns);
-        self.witness = self.witness.max(witness);
+        if generation == self.generation {
+            self.witness = self.witness.max(witness);
+        } else {
+            self.next = self.next.max((generation, witness));
+        }
     }
 
     /// A new generation is started: what was seen of older ones is no witness for it.
     pub(super) fn begin(&mut self, generation: u64) {
+        let (announced, witness) = self.next;
         self.generation = generation;
-        self.witness = Duration::ZERO;
+        self.witness = if announced == generation {
+            witness
+        } else {
+            Duration::ZERO
+        };
         self.progress_ns = None;
     }
 
@@ -106,7 +119,7 @@ mod tests {
     fn a_fence_without_a_lease_lets_nothing_start_and_the_first_word_of_an_agent_puts_one_up() {
         assert!(!Fence::new(true).lets_start(0));
         let mut fence = Fence::new(false);
-        fence.renew(5 * SECOND, Duration::ZERO);
+        fence.renew(5 * SECOND, 1, Duration::ZERO);
         assert!(fence.lets_start(4 * SECOND) && !fence.lets_start(5 * SECOND));
     }
 
@@ -114,7 +127,7 @@ mod tests {
     fn steps_carry_the_workers_past_the_lease_for_the_length_of_the_window() {
         let mut fence = Fence::new(true);
         fence.begin(1);
-        fence.renew(10 * SECOND, witness(4));
+        fence.renew(10 * SECOND, 1, witness(4));
         fence.progressed(1, 9 * SECOND, 9 * SECOND);
         assert!(!fence.has_passed(13 * SECOND - 1));
         assert!(fence.has_passed(13 * SECOND));
@@ -125,22 +138,27 @@ mod tests {
     fn steps_without_a_window_and_steps_of_another_generation_carry_nobody() {
         let mut fence = Fence::new(true);
         fence.begin(2);
-        fence.renew(10 * SECOND, Duration::ZERO);
+        fence.renew(10 * SECOND, 2, Duration::ZERO);
         fence.progressed(2, 9 * SECOND, 9 * SECOND);
         assert!(fence.has_passed(10 * SECOND));
-        fence.renew(0, witness(4));
+        fence.renew(0, 2, witness(4));
         assert!(!fence.has_passed(10 * SECOND));
+        fence.renew(0, 3, witness(4));
         fence.begin(3);
-        fence.renew(0, witness(4));
         fence.progressed(2, 9 * SECOND, 9 * SECOND);
         assert!(fence.has_passed(10 * SECOND));
+        fence.progressed(3, 9 * SECOND, 9 * SECOND);
+        assert!(
+            !fence.has_passed(10 * SECOND),
+            "its own window was announced"
+        );
     }
 
     #[test]
     fn a_step_from_the_future_counts_as_one_of_now() {
         let mut fence = Fence::new(true);
         fence.begin(1);
-        fence.renew(0, witness(4));
+        fence.renew(0, 1, witness(4));
         fence.progressed(1, u64::MAX, 10 * SECOND);
         assert_eq!(fence.until_ns(), Some(14 * SECOND));
     }
@@ -148,16 +166,26 @@ mod tests {
     /// What can happen to a fence.
     #[derive(Debug, Clone)]
     enum Happening {
-        Renew { lease_until: u64, witness: u64 },
-        Progress { generation: u64, at: u64 },
+        Renew {
+            lease_until: u64,
+            generation: u64,
+            witness: u64,
+        },
+        Progress {
+            generation: u64,
+            at: u64,
+        },
         Begin,
     }
 
     fn happenings() -> impl Strategy<Value = Vec<(u64, Happening)>> {
         let happening = prop_oneof![
-            (0..100_u64, 0..8_u64).prop_map(|(lease_until, witness)| Happening::Renew {
-                lease_until,
-                witness
+            (0..100_u64, 0..4_u64, 0..8_u64).prop_map(|(lease_until, generation, witness)| {
+                Happening::Renew {
+                    lease_until,
+                    generation,
+                    witness,
+                }
             }),
             (0..4_u64, 0..100_u64)
                 .prop_map(|(generation, at)| Happening::Progress { generation, at }),
@@ -173,16 +201,18 @@ mod tests {
             let mut fence = Fence::new(true);
             let (mut now, mut generation) = (0, 0);
             let mut leases = vec![0];
-            let mut windows = vec![0];
+            let mut windows = vec![(0, 0)];
             let mut steps: Vec<u64> = Vec::new();
             let mut until_before = 0;
             for (passes, happening) in happenings {
                 now += passes;
                 match happening {
-                    Happening::Renew { lease_until, witness: window } => {
-                        fence.renew(lease_until * SECOND, witness(window));
+                    Happening::Renew { lease_until, generation: of, witness: window } => {
+                        // Nobody speaks of the generation after the next.
+                        let of = of.min(generation + 1);
+                        fence.renew(lease_until * SECOND, of, witness(window));
                         leases.push(lease_until);
-                        windows.push(window);
+                        windows.push((of, window));
                     }
                     Happening::Progress { generation: of, at } => {
                         fence.progressed(of, at * SECOND, now * SECOND);
@@ -193,13 +223,13 @@ mod tests {
                     Happening::Begin => {
                         generation += 1;
                         fence.begin(generation);
-                        windows = vec![0];
                         steps.clear();
                         until_before = 0;
                     }
                 }
                 let lease = leases.iter().max().copied().unwrap_or(0);
-                let window = windows.iter().max().copied().unwrap_or(0);
+                let of_this = windows.iter().filter(|(of, _)| *of == generation);
+                let window = of_this.map(|(_, window)| *window).max().unwrap_or(0);
                 let carried = steps.iter().max().filter(|_| window > 0).map_or(0, |at| at + window);
                 let until = fence.until_ns().unwrap();
                 prop_assert_eq!(until, lease.max(carried) * SECOND);

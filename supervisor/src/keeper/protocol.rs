@@ -49,6 +49,8 @@ pub(crate) enum Request {
     Fence {
         /// Until when this node's lease surely holds, on the monotonic clock.
         lease_until_ns: u64,
+        /// The generation of the newest plan, of which the window speaks; it need not have been started yet.
+        generation: u64,
         /// For how long a synchronised step shows that nobody has gone on without this node, in milliseconds; 0 when the
         /// lease alone decides.
         witness_ms: u64,

@@ -218,9 +218,8 @@ impl Keeper {
         self.receive(now);
         while let Some((request, descriptors)) = self.requests.pop_front() {
             match request {
-                Request::Alive => {}
-                // Again, and in its place: a generation that was started in between begins without a witness.
-                fence @ Request::Fence { .. } => self.keep_fence(&fence),
+                // What there is to them was dealt with when they came.
+                Request::Alive | Request::Fence { .. } => {}
                 Request::InCharge => {
                     self.agent.mark_in_charge(now);
                     self.rescue_at = None;

@@ -46,7 +46,7 @@ impl Agent {
                 generation,
                 unkillable,
             } => self.on_stopped(generation, unkillable).await?,
-            Notice::Fenced { generation, at_ns } => self.on_fenced(generation, at_ns),
+            Notice::Fenced { generation, at_ns } => self.on_fenced(generation, at_ns).await?,
             Notice::Interrupt { signal, insists } => {
                 let name = exits::signal_name(signal);
                 self.journal.record_incident(
@@ -164,7 +164,7 @@ impl Agent {
         self.say(&exits::first_words(record, self.generation.step));
     }
 
-    fn on_fenced(&mut self, generation: u64, at_ns: u64) {
+    async fn on_fenced(&mut self, generation: u64, at_ns: u64) -> Result<(), AgentError> {
         let ago = Duration::from_nanos(clock::monotonic_ns().saturating_sub(at_ns));
         self.journal.record_incident(
             generation,
@@ -178,6 +178,11 @@ impl Agent {
              still work with it: its workers were killed, because the job may go on without them. Look at the network \
              to the coordination store, and at what held this node up"
         ));
+        self.tell(MemberEvent::Fenced {
+            generation: CoreGeneration(generation),
+            at: CoreInstant::from_nanos(at_ns),
+        })
+        .await
     }
 
     /// Nothing of the generation runs any more: now its last words are complete.

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use super::{Fenced, Keeper};
 use crate::clock;
 use crate::console_line::say;
-use crate::keeper::protocol::{Notice, Request, StopRequest};
+use crate::keeper::protocol::{Notice, Progress, Request, StopRequest};
 
 /// An agent that has said nothing for this long may be about to say nothing for long.
 const SILENCE: Duration = Duration::from_millis(250);
@@ -37,29 +37,29 @@ impl Keeper {
     pub(super) fn receive(&mut self, now: Instant) {
         for (request, descriptors) in self.agent.requests(now) {
             self.lookout.disturb();
-            self.keep_fence(&request);
-            self.requests.push_back((request, descriptors));
+            match request {
+                Request::Fence {
+                    lease_until_ns,
+                    generation,
+                    witness_ms,
+                    progress,
+                } => {
+                    let witness = Duration::from_millis(witness_ms);
+                    self.fence.renew(lease_until_ns, generation, witness);
+                    if let Some(progress) = progress {
+                        self.progressed(&progress);
+                    }
+                }
+                other => self.requests.push_back((other, descriptors)),
+            }
         }
     }
 
-    /// Takes in a request if it is about the fence; it does no harm to do so twice.
-    pub(super) fn keep_fence(&mut self, request: &Request) {
-        let Request::Fence {
-            lease_until_ns,
-            witness_ms,
-            progress,
-        } = request
-        else {
-            return;
-        };
+    fn progressed(&mut self, progress: &Progress) {
+        let now_ns = clock::monotonic_ns();
         self.fence
-            .renew(*lease_until_ns, Duration::from_millis(*witness_ms));
-        if let Some(progress) = progress {
-            let now_ns = clock::monotonic_ns();
-            self.fence
-                .progressed(progress.generation, progress.at_ns, now_ns);
-            self.lookout.told(progress);
-        }
+            .progressed(progress.generation, progress.at_ns, now_ns);
+        self.lookout.told(progress);
     }
 
     /// When to look at the workers' output for steps, if steps count and nobody tells of them: there is no agent in
