@@ -74,7 +74,8 @@ fn etcd_and_what_goes_with_it() {
             password: PasswordPlace::File(file("secret")),
         }),
     };
-    let connection = address.settings().unwrap();
+    let connection = address.settings(Duration::from_secs(3)).unwrap();
+    assert_eq!(connection.request_timeout, Duration::from_secs(1));
     assert_eq!(connection.prefix, "/team");
     let tls = connection.tls.unwrap();
     assert_eq!(tls.ca_file, Some(file("ca")));
@@ -167,7 +168,6 @@ fn managed_etcd_is_on_the_first_hosts() {
     let etcd = managed(settings);
     assert_eq!(etcd.hosts, ["host5", "host6", "host7", "host8"]);
     assert_eq!((etcd.servers, etcd.this_node), (3, 2));
-    assert_eq!(etcd.program, machine.root.path().join("bin/etcd"));
     let two = machine.nodes("--coord managed --job j --hosts a,host7");
     assert_eq!(two.elastic.nodes, NodeRange { min: 2, max: 2 });
     assert_eq!(managed(two).servers, 1);
@@ -176,6 +176,9 @@ fn managed_etcd_is_on_the_first_hosts() {
         let etcd = managed(machine.nodes(&options));
         assert_eq!((etcd.this_node, etcd.servers), (1, 1), "{named}");
     }
+    let ports =
+        machine.nodes("--coord managed --job j --hosts 127.0.0.2:7:8,127.0.0.1:5:6 --node-rank 1");
+    assert_eq!(ports.address, "127.0.0.1");
 }
 
 #[test]
@@ -273,7 +276,7 @@ fn what_cannot_work_is_refused() {
     error: `--hosts a,b`: means something with --coord managed alone
     error: `--coord-user u`: means nothing without --coord
     error: `--coord managed`: name the nodes with --hosts A,B,C; only in a Slurm step are they known
-    error: `--hosts a,b`: none of them is this node (host7): say which it is, with --node-name or --node-rank
+    error: `--hosts a,b`: none of them is this node (host7): say which one is, with --node-name or --node-rank
     error: `--hosts host7,b,b`: b is named twice
     error: `--hosts host[7`: host list `host[7`, character 5: this `[` is never closed
     error: `--etcd-servers 3` and `--hosts host7,b` cannot both hold: every server is on a host of its own
