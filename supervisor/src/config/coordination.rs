@@ -11,7 +11,7 @@ use super::error::ConfigError;
 use super::host::Host;
 use super::nodes::{are_several, is_meant_for_this_job};
 use super::option::Key;
-use super::values::{Given, Values};
+use super::values::{Given, Origin, Value, Values};
 use super::{parse, place, program};
 use crate::settings::{
     CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace, SlurmStep,
@@ -75,8 +75,7 @@ pub(super) fn read(
 
 fn etcd(host: &Host, values: &Values, uri: &str) -> Result<EtcdAddress, ConfigError> {
     let settings = EtcdSettings::from_uri(uri).map_err(|error| ConfigError::Value {
-        // What was given, but for a password in it.
-        given: Given(format!("`--coord {}`", error.uri)),
+        given: without_password(values, error.uri),
         reason: if uri.contains("://") {
             error.reason
         } else {
@@ -103,6 +102,14 @@ fn etcd(host: &Host, values: &Values, uri: &str) -> Result<EtcdAddress, ConfigEr
         certificate: certificate.filter(|_| settings.tls.is_some()),
         login: login(host, values)?,
     })
+}
+
+/// `--coord` as it was given, with `uri` for what was written, in which there may be a password.
+fn without_password(values: &Values, uri: String) -> Given {
+    let origin = values
+        .get(Key::Coord)
+        .map_or(Origin::Default, |value| value.origin.clone());
+    Value { text: uri, origin }.given(Key::Coord)
 }
 
 fn login(host: &Host, values: &Values) -> Result<Option<EtcdLogin>, ConfigError> {

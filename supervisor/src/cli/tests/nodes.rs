@@ -133,11 +133,19 @@ fn a_password_is_in_the_environment_or_in_a_file_and_never_in_the_settings() {
         .nodes(etcd);
     let json = serde_json::to_string(&settings).unwrap();
     assert!(json.contains("STEADFAST_COORD_PASSWORD") && !json.contains("hunter2"));
-    let error = Machine::new().refused("--job j --coord etcd://u:hunter2@h1:2379");
-    assert!(
-        error.contains("etcd://...@h1") && !error.contains("hunter2"),
-        "{error}"
-    );
+    let address = "etcd://u:hunter2@h1:2379";
+    let machine = Machine::new().with("STEADFAST_COORD", address);
+    for (error, place) in [
+        (
+            Machine::new().refused(&format!("--job j --coord {address}")),
+            "--coord ",
+        ),
+        (machine.refused("--job j"), "STEADFAST_COORD="),
+        (machine.error(&["config"]), "STEADFAST_COORD="),
+    ] {
+        assert!(error.contains(&format!("{place}etcd://...@h1")), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
 }
 
 #[test]
