@@ -23,6 +23,7 @@ mod file;
 mod inner;
 mod nodes;
 mod parse;
+mod place;
 mod scheduler;
 mod suggest;
 mod variables;

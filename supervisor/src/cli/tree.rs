@@ -25,6 +25,8 @@ Examples:
   steadfast run --nproc-per-node 8 --max-restarts 10 -- python ddp.py
   steadfast run --job llama --log-dir /scratch/logs -- ./train.sh
   steadfast run --progress-regex 'iteration +(\\d+)' -- python train.py
+  steadfast run --nnodes 2:4 --coord etcd://h1:2379 --job llama -- python train.py    (on each node)
+  srun --ntasks-per-node=1 --no-kill steadfast run -- python train.py
 
 Every option can also be set in the environment and in a configuration file: see
 `steadfast config --help`.
@@ -36,6 +38,7 @@ const TORCHRUN_EXAMPLES: &str = "\
 Examples:
   steadfast torchrun --standalone --nproc-per-node gpu train.py --lr 3e-4
   steadfast torchrun --nproc-per-node 8 --max-restarts 3 -m package.train
+  steadfast torchrun --coord etcd://h1:2379 --nnodes 2 --rdzv-id llama train.py       (on each node)
 
 Flags are also read from PET_* variables, as torchrun does. The options of `steadfast run` that
 torchrun does not have (such as --restart-grace) can be given too, in full, before the script.

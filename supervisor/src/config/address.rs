@@ -2,19 +2,21 @@
 //! By which address the other nodes reach this one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
+use std::time::Duration;
 
 use steadfast_coord::etcd::EtcdEndpoint;
 
 use super::error::ConfigError;
 use super::option::Key;
-use super::parse;
 use super::values::Values;
+use super::{parse, place};
 use crate::settings::Coordination;
 
 /// The address that was given, or the one that follows from where the nodes meet.
 pub(super) fn of_this_node(
     values: &Values,
     coordination: &Coordination,
+    lease: Duration,
     notes: &mut Vec<String>,
 ) -> Result<String, ConfigError> {
     if let Some(address) = values.parse(Key::Address, parse::address)? {
@@ -23,13 +25,12 @@ pub(super) fn of_this_node(
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST).to_string();
     match coordination {
         Coordination::Embedded => Ok(loopback),
-        Coordination::Managed(managed) => Ok(managed
-            .hosts
-            .get(managed.this_node as usize)
-            .cloned()
-            .unwrap_or(loopback)),
+        Coordination::Managed(managed) => {
+            let host = managed.hosts.get(managed.this_node as usize);
+            Ok(host.map_or(loopback, |host| place::without_ports(host).to_owned()))
+        }
         Coordination::Etcd(etcd) => {
-            let endpoints = etcd.settings().map(|settings| settings.endpoints);
+            let endpoints = etcd.settings(lease).map(|settings| settings.endpoints);
             let found = local_address(&endpoints.unwrap_or_default());
             if found.is_none() {
                 notes.push(format!(

@@ -11,8 +11,8 @@ use super::error::ConfigError;
 use super::host::Host;
 use super::nodes::{are_several, is_meant_for_this_job};
 use super::option::Key;
-use super::values::{Given, Values};
-use super::{parse, program};
+use super::values::{Given, Origin, Value, Values};
+use super::{parse, place, program};
 use crate::settings::{
     CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace, SlurmStep,
 };
@@ -75,8 +75,7 @@ pub(super) fn read(
 
 fn etcd(host: &Host, values: &Values, uri: &str) -> Result<EtcdAddress, ConfigError> {
     let settings = EtcdSettings::from_uri(uri).map_err(|error| ConfigError::Value {
-        // What was given, but for a password in it.
-        given: Given(format!("`--coord {}`", error.uri)),
+        given: without_password(values, error.uri),
         reason: if uri.contains("://") {
             error.reason
         } else {
@@ -103,6 +102,14 @@ fn etcd(host: &Host, values: &Values, uri: &str) -> Result<EtcdAddress, ConfigEr
         certificate: certificate.filter(|_| settings.tls.is_some()),
         login: login(host, values)?,
     })
+}
+
+/// `--coord` as it was given, with `uri` for what was written, in which there may be a password.
+fn without_password(values: &Values, uri: String) -> Given {
+    let origin = values
+        .get(Key::Coord)
+        .map_or(Origin::Default, |value| value.origin.clone());
+    Value { text: uri, origin }.given(Key::Coord)
 }
 
 fn login(host: &Host, values: &Values) -> Result<Option<EtcdLogin>, ConfigError> {
@@ -135,7 +142,8 @@ fn managed(
     values: &Values,
     slurm: Option<&SlurmStep>,
 ) -> Result<ManagedEtcd, ConfigError> {
-    let program = program::resolve(host, "etcd".as_ref(), &host.working_dir)?;
+    // Any node may have to run a server, when one that does is lost.
+    program::resolve(host, "etcd".as_ref(), &host.working_dir)?;
     let Some(hosts) = values.parse(Key::Hosts, hosts)? else {
         return Err(ConfigError::Value {
             given: values.given(Key::Coord),
@@ -156,49 +164,12 @@ fn managed(
         None if count < 3 => 1,
         None => 3,
     };
-    let this_node = place(host, values, slurm, &hosts)?;
+    let this_node = place::of_this_node(host, values, slurm, &hosts)?;
     Ok(ManagedEtcd {
         hosts,
         servers,
-        client_port: None,
-        peer_port: None,
         this_node,
-        program,
     })
-}
-
-/// The place of this node among the hosts: by one of its names, else by the rank that was given. Slurm's own name goes
-/// first, since the order of Slurm's list is not always that of its ranks.
-fn place(
-    host: &Host,
-    values: &Values,
-    slurm: Option<&SlurmStep>,
-    hosts: &[String],
-) -> Result<u32, ConfigError> {
-    let short = host.hostname.split('.').next();
-    let names = [
-        slurm.map(|step| step.node_name.as_str()),
-        values.text(Key::NodeName),
-        values.text(Key::Address),
-        Some(host.hostname.as_str()),
-        short,
-    ];
-    let place = names
-        .into_iter()
-        .flatten()
-        .find_map(|name| hosts.iter().position(|host| host == name));
-    if let Some(place) = place.and_then(|place| u32::try_from(place).ok()) {
-        return Ok(place);
-    }
-    let rank = values.parse(Key::NodeRank, parse::at_least(0))?;
-    rank.filter(|rank| hosts.len() > *rank as usize)
-        .ok_or_else(|| ConfigError::Value {
-            given: values.given(Key::Hosts),
-            reason: format!(
-                "none of them is this node ({}): say which it is, with --node-name or --node-rank",
-                host.hostname
-            ),
-        })
 }
 
 fn hosts(text: &str) -> Result<Vec<String>, String> {

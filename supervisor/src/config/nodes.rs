@@ -92,7 +92,7 @@ pub(super) fn read(
             reason: "rank 0 can move to another node, and the workers meet where it is; how this node is reached is said with --address",
         });
     }
-    let address = address::of_this_node(values, &coordination, notes)?;
+    let address = address::of_this_node(values, &coordination, elastic.shortest_lease(), notes)?;
     let node_rank = values.parse(Key::NodeRank, parse::at_least(0))?;
     Ok(Nodes {
         coordination,

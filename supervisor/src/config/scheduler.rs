@@ -53,7 +53,10 @@ fn take_nodes(values: &mut Values, step: &SlurmStep) -> Result<(), ConfigError> 
         if wanted.min > step.nodes && of_this_step_alone {
             return Err(ConfigError::Value {
                 given: values.given(Key::Nnodes),
-                reason: format!("the Slurm step has {} nodes", step.nodes),
+                reason: format!(
+                    "the Slurm step has {} nodes, and the job would wait for more",
+                    step.nodes
+                ),
             });
         }
         return Ok(());

@@ -2,6 +2,7 @@
 //! Where the nodes of a job meet.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_coord::etcd::{
@@ -62,18 +63,13 @@ pub(crate) enum PasswordPlace {
 /// An etcd that the supervisors of the job run among themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ManagedEtcd {
-    /// Names or addresses of the nodes, each once, in an order that is the same on all of them.
+    /// Names or addresses of the nodes, each once, in an order that is the same on all of them. `HOST:PORT:PORT` has
+    /// other ports, for clients and for the other servers, than those that follow from the job's name.
     pub(crate) hosts: Vec<String>,
     /// On how many of the hosts, from the first on, a server runs: 1, 3 or 5, and no more than there are hosts.
     pub(crate) servers: u32,
-    /// Port of the servers for clients; absent means one that follows from the job's name.
-    pub(crate) client_port: Option<u16>,
-    /// Port of the servers for each other; absent means one that follows from the job's name.
-    pub(crate) peer_port: Option<u16>,
     /// The place of this node in `hosts`.
     pub(crate) this_node: u32,
-    /// Absolute path of the `etcd` program; it was there and executable when the settings were made.
-    pub(crate) program: PathBuf,
 }
 
 impl Coordination {
@@ -84,12 +80,14 @@ impl Coordination {
 }
 
 impl EtcdAddress {
-    /// What a connection to this etcd needs.
+    /// What a connection to this etcd needs, for a node whose lease is never shorter than `lease`: a renewal that fails
+    /// must leave time for another try.
     ///
     /// # Errors
     /// When the URI is not understood, which cannot be once the settings are made.
-    pub(crate) fn settings(&self) -> Result<EtcdSettings, EtcdUriError> {
+    pub(crate) fn settings(&self, lease: Duration) -> Result<EtcdSettings, EtcdUriError> {
         let mut settings = EtcdSettings::from_uri(&self.uri)?;
+        settings.request_timeout = settings.request_timeout.min(lease / 3);
         if let Some(tls) = settings.tls.as_mut() {
             tls.ca_file.clone_from(&self.ca_file);
             tls.client = self

@@ -28,6 +28,16 @@ pub(crate) struct Elastic {
     pub(crate) witness_lease: Duration,
 }
 
+impl Elastic {
+    /// The shortest lease that the node can come to have.
+    pub(crate) fn shortest_lease(&self) -> Duration {
+        match self.witness {
+            Witness::Off => self.lease,
+            Witness::Auto | Witness::On => self.witness_lease,
+        }
+    }
+}
+
 /// The smallest and the largest number of nodes that the job can run on, `1 <= min <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRange {

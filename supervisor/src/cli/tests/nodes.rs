@@ -74,7 +74,8 @@ fn etcd_and_what_goes_with_it() {
             password: PasswordPlace::File(file("secret")),
         }),
     };
-    let connection = address.settings().unwrap();
+    let connection = address.settings(Duration::from_secs(3)).unwrap();
+    assert_eq!(connection.request_timeout, Duration::from_secs(1));
     assert_eq!(connection.prefix, "/team");
     let tls = connection.tls.unwrap();
     assert_eq!(tls.ca_file, Some(file("ca")));
@@ -132,11 +133,19 @@ fn a_password_is_in_the_environment_or_in_a_file_and_never_in_the_settings() {
         .nodes(etcd);
     let json = serde_json::to_string(&settings).unwrap();
     assert!(json.contains("STEADFAST_COORD_PASSWORD") && !json.contains("hunter2"));
-    let error = Machine::new().refused("--job j --coord etcd://u:hunter2@h1:2379");
-    assert!(
-        error.contains("etcd://...@h1") && !error.contains("hunter2"),
-        "{error}"
-    );
+    let address = "etcd://u:hunter2@h1:2379";
+    let machine = Machine::new().with("STEADFAST_COORD", address);
+    for (error, place) in [
+        (
+            Machine::new().refused(&format!("--job j --coord {address}")),
+            "--coord ",
+        ),
+        (machine.refused("--job j"), "STEADFAST_COORD="),
+        (machine.error(&["config"]), "STEADFAST_COORD="),
+    ] {
+        assert!(error.contains(&format!("{place}etcd://...@h1")), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
 }
 
 #[test]
@@ -167,7 +176,6 @@ fn managed_etcd_is_on_the_first_hosts() {
     let etcd = managed(settings);
     assert_eq!(etcd.hosts, ["host5", "host6", "host7", "host8"]);
     assert_eq!((etcd.servers, etcd.this_node), (3, 2));
-    assert_eq!(etcd.program, machine.root.path().join("bin/etcd"));
     let two = machine.nodes("--coord managed --job j --hosts a,host7");
     assert_eq!(two.elastic.nodes, NodeRange { min: 2, max: 2 });
     assert_eq!(managed(two).servers, 1);
@@ -176,6 +184,9 @@ fn managed_etcd_is_on_the_first_hosts() {
         let etcd = managed(machine.nodes(&options));
         assert_eq!((etcd.this_node, etcd.servers), (1, 1), "{named}");
     }
+    let ports =
+        machine.nodes("--coord managed --job j --hosts 127.0.0.2:7:8,127.0.0.1:5:6 --node-rank 1");
+    assert_eq!(ports.address, "127.0.0.1");
 }
 
 #[test]
@@ -273,7 +284,7 @@ fn what_cannot_work_is_refused() {
     error: `--hosts a,b`: means something with --coord managed alone
     error: `--coord-user u`: means nothing without --coord
     error: `--coord managed`: name the nodes with --hosts A,B,C; only in a Slurm step are they known
-    error: `--hosts a,b`: none of them is this node (host7): say which it is, with --node-name or --node-rank
+    error: `--hosts a,b`: none of them is this node (host7): say which one is, with --node-name or --node-rank
     error: `--hosts host7,b,b`: b is named twice
     error: `--hosts host[7`: host list `host[7`, character 5: this `[` is never closed
     error: `--etcd-servers 3` and `--hosts host7,b` cannot both hold: every server is on a host of its own

@@ -140,7 +140,7 @@ fn what_is_wrong_with_a_step_is_taught() {
     error: srun started 32 tasks on 4 nodes, and not one on each: steadfast takes one task on each node, and starts the node's workers itself
 
     hint: srun --nodes=4 --ntasks=4 --ntasks-per-node=1 steadfast run --nproc-per-node 8 -- ..., with --cpus-per-task and --gpus-per-task for all that a node has
-    error: `--nnodes 8`: the Slurm step has 4 nodes
+    error: `--nnodes 8`: the Slurm step has 4 nodes, and the job would wait for more
     ");
 }
 
