@@ -24,6 +24,11 @@ import struct
 import sys
 import time
 
+try:
+    import steadfast  # the supervisor brings it along
+except ImportError:
+    steadfast = None
+
 FEATURES = 8
 BATCH = 64
 LEARNING_RATE = 0.05
@@ -317,6 +322,8 @@ def train(options, environment, life):
         loss = totals[0] * QUANTUM / BATCH
         weights = [w - LEARNING_RATE * total * QUANTUM / BATCH for w, total in zip(weights, totals[1:])]
         life.write("step", step=step)
+        if steadfast:
+            steadfast.progress(step)
         if environment.rank != 0:
             continue
         if step % options.log_every == 0 or step == options.steps:

@@ -41,6 +41,18 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
+    /// A store in the cluster that the settings describe. It connects when it is first used. Must be called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the settings cannot work.
+    pub fn new(settings: EtcdSettings) -> Result<Self, StoreError> {
+        settings.check().map_err(StoreError::Refused)?;
+        Ok(Self {
+            endpoints: Arc::new(Endpoints::new(settings)),
+        })
+    }
+
     /// A store in the cluster that the settings describe; returns when one of its members has answered. Must be called
     /// within a tokio runtime.
     ///
@@ -48,11 +60,10 @@ impl EtcdStore {
     /// [`StoreError::Unavailable`] when none answers within the time for a request, with each one's reason;
     /// [`StoreError::Refused`] when one does but does not let us in, or when the settings cannot work.
     pub async fn connect(settings: EtcdSettings) -> Result<Self, StoreError> {
-        settings.check().map_err(StoreError::Refused)?;
         let deadline = Instant::now() + settings.request_timeout;
-        let endpoints = Arc::new(Endpoints::new(settings));
-        match endpoints.connection(deadline).await {
-            Ok(_) => Ok(Self { endpoints }),
+        let store = Self::new(settings)?;
+        match store.endpoints.connection(deadline).await {
+            Ok(_) => Ok(store),
             Err(failure) => Err(failure.into_store_error(None)),
         }
     }

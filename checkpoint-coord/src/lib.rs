@@ -24,6 +24,7 @@ mod session;
 mod store;
 
 pub use session::{
-    Clock, Hint, HostEffect, SessionError, SessionPorts, SessionSettings, StatusView, run_session,
+    Clock, Hint, HostEffect, Peer, Peers, SessionError, SessionPorts, SessionSettings, StatusView,
+    run_session,
 };
 pub use store::{Store, StoreError, Watch, WatchError, WatchFeed, watch_channel};

@@ -12,6 +12,7 @@ mod earlier_run;
 mod host;
 mod lease;
 mod opening;
+mod peers;
 mod reading;
 mod status;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::{Store, StoreError, Watch, WatchError};
 use calls::{Calls, Done};
 pub use host::{Hint, HostEffect, SessionPorts};
 use lease::{Held, Lease};
+pub use peers::{Peer, Peers};
 pub use status::StatusView;
 
 /// How long to wait before something is tried again that a store refused.
@@ -60,6 +62,8 @@ pub struct SessionSettings {
     pub lease_ttl: Duration,
     /// The same while training steps vouch for the workers.
     pub witness_lease_ttl: Duration,
+    /// How long to try at the start while the store cannot be reached.
+    pub patience: Duration,
     /// Whether an earlier life of the agent took part already. What is in the store is then of this very run.
     pub resumed: bool,
 }
@@ -143,6 +147,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         self.campaign();
         loop {
             self.show();
+            self.show_peers();
             self.tell_fence()?;
             if let Some(result) = self.result.take() {
                 return Ok(Some(result));
@@ -376,6 +381,10 @@ impl<S: Store, C: Clock> Session<S, C> {
                     if let HostEffect::Finish(result) = &order {
                         self.result = Some(result.clone());
                     }
+                    if let HostEffect::Start { .. } = &order {
+                        // A plan can name us before our own write is answered; that it does is the answer.
+                        self.lease.is_known_to_have_record();
+                    }
                     // What vouches for the workers must be known before they are started.
                     self.tell_fence()?;
                     self.order(order)?;
@@ -483,6 +492,18 @@ impl<S: Store, C: Clock> Session<S, C> {
             let changed = *shown != view;
             if changed {
                 *shown = view;
+            }
+            changed
+        });
+    }
+
+    /// Shows who leads, and to a leader, who the members are.
+    fn show_peers(&self) {
+        let peers = Peers::of(self.member.view(), self.leader.as_ref());
+        self.ports.peers.send_if_modified(|shown| {
+            let changed = *shown != peers;
+            if changed {
+                *shown = peers;
             }
             changed
         });

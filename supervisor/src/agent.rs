@@ -18,12 +18,15 @@ mod dispatcher;
 mod dying;
 mod ending;
 mod exits;
+mod fencing;
 mod generation;
 mod kernel_log;
 mod launch;
 mod link;
+mod membership;
 mod node_watch;
 mod pages;
+mod peering;
 mod ports;
 mod resume;
 
@@ -64,6 +67,9 @@ pub(crate) enum AgentError {
     /// The memory under the job's store cannot be used.
     #[error("failed to open the job's store in the keeper's memory")]
     Store(#[source] Box<steadfast_coord::StoreError>),
+    /// The job's own etcd cannot be run on this node.
+    #[error("failed to run the job's own etcd")]
+    ManagedEtcd(#[source] crate::managed_etcd::ManagedEtcdError),
     /// The decision core's session has ended before the job.
     #[error("the decision core has stopped")]
     Session(#[source] Option<Box<steadfast_coord::SessionError>>),

@@ -17,8 +17,6 @@ mod journal;
 mod keeper;
 mod managed_etcd;
 mod output;
-#[expect(dead_code, reason = "jobs with more than one node will use it")]
-#[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]
 mod peers;
 mod redact;
 mod settings;

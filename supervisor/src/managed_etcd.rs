@@ -13,14 +13,6 @@
 //!
 //! Not here: what is kept in the etcd. The job's records know nothing of who runs it.
 
-#![cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "the agent starts it as soon as it can work with other nodes"
-    )
-)]
-
 mod certificates;
 mod command;
 mod events;
@@ -49,7 +41,7 @@ pub(crate) use self::certificates::CertificateError;
 pub(crate) use self::events::Event;
 use self::events::Events;
 use self::files::Files;
-pub(crate) use self::layout::{Layout, LayoutError};
+pub(crate) use self::layout::{EtcdHost, Layout, LayoutError, derived_ports};
 use self::log::ServerLog;
 pub(crate) use self::secret::{SecretError, SecretSources};
 use self::server::{Condition, Process, Starts};

@@ -8,7 +8,7 @@ use steadfast_core::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::StatusView;
+use super::{Peers, StatusView};
 
 /// The session's ends of the channels between it and the agent.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct SessionPorts {
     pub effects: mpsc::UnboundedSender<HostEffect>,
     /// How things stand.
     pub status: watch::Sender<StatusView>,
+    /// Whose agents can be reached where.
+    pub peers: watch::Sender<Peers>,
 }
 
 /// What an agent hears of other nodes beside the store. It makes the leader faster, but proves nothing.

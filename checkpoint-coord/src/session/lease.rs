@@ -124,6 +124,11 @@ impl Lease {
         self.with(id, |held| held.has_record = true);
     }
 
+    /// The member's record was seen in the store, by somebody else.
+    pub(super) fn is_known_to_have_record(&mut self) {
+        self.current.has_record = true;
+    }
+
     /// The leader's record was written, bound to that lease, or is no longer ours.
     pub(super) fn has_leader(&mut self, id: LeaseId) {
         self.with(id, |held| held.has_leader = true);

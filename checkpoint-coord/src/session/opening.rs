@@ -31,6 +31,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         mut ports: SessionPorts,
     ) -> Result<Option<Self>, SessionError> {
         let mut early = VecDeque::new();
+        let give_up_at = clock.now() + settings.patience;
         let opened = loop {
             let answer = {
                 let opening = open(&store, &settings, &clock, &ports.effects);
@@ -47,7 +48,9 @@ impl<S: Store, C: Clock> Session<S, C> {
             };
             match answer {
                 Ok(opened) => break opened,
-                Err(error) if settings.resumed => {
+                Err(error)
+                    if settings.resumed || (is_temporary(&error) && clock.now() < give_up_at) =>
+                {
                     tracing::warn!(%error, "The store cannot be used yet; it is tried again.");
                     tokio::time::sleep(RETRY).await;
                 }
@@ -79,6 +82,17 @@ impl<S: Store, C: Clock> Session<S, C> {
             result: None,
         }))
     }
+}
+
+/// Whether the store may answer if it is asked again.
+fn is_temporary(error: &SessionError) -> bool {
+    matches!(
+        error,
+        SessionError::Store {
+            source: StoreError::Unavailable(_),
+            ..
+        }
+    )
 }
 
 /// Keeps an event for later. Of steps only the last one matters.

@@ -188,6 +188,7 @@ impl Life {
         let ports = SessionPorts {
             events: event_receiver,
             hints: mpsc::channel(1).1,
+            peers: watch::channel(Peers::default()).0,
             effects: effect_sender,
             status: status_sender,
         };
@@ -236,6 +237,7 @@ fn settings(max_restarts: u32) -> SessionSettings {
         leader: LeaderSettings::default(),
         lease_ttl: Duration::from_hours(1),
         witness_lease_ttl: Duration::from_hours(1),
+        patience: Duration::ZERO,
         resumed: false,
     }
 }

@@ -31,6 +31,7 @@ impl Node {
         let ports = SessionPorts {
             events: event_receiver,
             hints: mpsc::channel(1).1,
+            peers: watch::channel(steadfast_coord::Peers::default()).0,
             effects: effect_sender,
             status: watch::channel(StatusView::default()).0,
         };
@@ -136,6 +137,7 @@ fn settings(name: &str) -> SessionSettings {
         },
         lease_ttl: Duration::from_secs(20),
         witness_lease_ttl: Duration::from_secs(2),
+        patience: Duration::ZERO,
         resumed: false,
     }
 }

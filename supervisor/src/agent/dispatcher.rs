@@ -5,6 +5,7 @@
 //! [`effects`] of the decision core, [`requests`] over the control socket, [`health`] of the node; what the workers print
 //! is handled here.
 
+mod coordination;
 mod effects;
 mod ending;
 mod health;
@@ -17,30 +18,34 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_coord::{HostEffect, StatusView};
+use steadfast_coord::{Hint, HostEffect, Peers, StatusView};
 use steadfast_core::{JobResult, MemberEvent};
 use steadfast_process::channel::Channel;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::control::{self, ControlRequest};
-use super::decisions::Decisions;
+use super::decisions::{self, Decisions, JobStore};
 use super::dying::DyingWatch;
+use super::fencing::Fencing;
 use super::generation::Generation;
 use super::kernel_log::{self, FromKernelLog};
 use super::link::{Arrival, Link};
 use super::node_watch::NodeWatch;
 use super::pages::{PageEvent, PageWatch};
+use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
-use super::{AgentError, launch};
+use super::{AgentError, launch, membership};
+use crate::clock;
 use crate::hook::Hook;
 use crate::journal::{Journal, JournalIdentity};
 use crate::keeper::protocol::{Notice, Request, Welcome};
 use crate::keeper::runtime_dir::SOCKET_NAME;
+use crate::managed_etcd::{self, ManagedEtcd};
 use crate::output::{ConsoleTargets, OutputEvent, OutputSettings, Outputs};
 use crate::redact;
-use crate::settings::Settings;
+use crate::settings::{Coordination, Settings};
 
 /// How often the workers are looked at for signs that they are about to be gone.
 const LOOK_FOR_DYING: Duration = Duration::from_millis(80);
@@ -53,6 +58,11 @@ struct Agent {
     output_events: mpsc::UnboundedReceiver<OutputEvent>,
     journal: Journal,
     session: mpsc::Sender<MemberEvent>,
+    hints: mpsc::Sender<Hint>,
+    known_peers: watch::Receiver<Peers>,
+    peering: Option<Peering>,
+    managed_etcd: Option<ManagedEtcd>,
+    fencing: Fencing,
     view: watch::Receiver<StatusView>,
     generation: Generation,
     dying: DyingWatch,
@@ -80,7 +90,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
     let Some((welcome, store_memory)) = be_welcomed(&mut link).await? else {
         return Ok(());
     };
-    let (mut agent, mut inputs) = open(settings, welcome, link, store_memory)?;
+    let (mut agent, mut inputs) = open(settings, welcome, link, store_memory).await?;
     agent.take_charge().await?;
     let mut heartbeat = interval(agent.settings.agent_heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,6 +106,9 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
+            Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
+            arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),
+            Some(event) = next_of_etcd(&mut agent.managed_etcd) => agent.on_managed_etcd(event)?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.beat()?,
@@ -103,6 +116,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             ended = &mut inputs.session, if agent.ending.is_none() => match ended {
                 // Its last effect, the end of the job, is still to be taken in.
                 Ok(Ok(_)) => agent.drain(&mut inputs.effects).await?,
+                Ok(Err(error)) if agent.has_not_joined() => agent.give_up_joining(&error).await?,
                 Ok(Err(error)) => return Err(AgentError::Session(Some(Box::new(error)))),
                 Err(_) => return Err(AgentError::Session(None)),
             },
@@ -131,7 +145,40 @@ async fn be_welcomed(link: &mut Link) -> Result<Option<(Welcome, OwnedFd)>, Agen
     Ok(Some((welcome, memory)))
 }
 
-fn open(
+/// The next that comes from another agent; nothing ever, where there is no talk with others.
+async fn next_of_peers(peering: &mut Option<Peering>) -> FromPeers {
+    match peering {
+        Some(peering) => peering.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_of_etcd(etcd: &mut Option<ManagedEtcd>) -> Option<managed_etcd::Event> {
+    match etcd {
+        Some(etcd) => etcd.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The job's store, and the etcd under it if that is the job's own.
+async fn open_store(
+    settings: &Settings,
+    welcome: &Welcome,
+    memory: OwnedFd,
+) -> Result<(JobStore, Option<ManagedEtcd>), AgentError> {
+    match &settings.coordination {
+        Coordination::Embedded => Ok((JobStore::Embedded(memory), None)),
+        Coordination::Etcd(address) => Ok((JobStore::in_etcd(address, &settings.elastic)?, None)),
+        Coordination::Managed(managed) => {
+            let etcd = membership::managed_etcd(settings, managed, welcome)
+                .await
+                .map_err(AgentError::ManagedEtcd)?;
+            Ok((JobStore::Managed(etcd.store()), Some(etcd)))
+        }
+    }
+}
+
+async fn open(
     settings: Settings,
     welcome: Welcome,
     link: Link,
@@ -176,13 +223,33 @@ fn open(
             source,
         }
     })?;
-    let member = launch::member_settings(&settings, &welcome);
+    let mut peering = None;
+    if settings.coordination.is_fenced() {
+        match Peering::start(&settings, welcome.started_ns).await {
+            Ok(started) => peering = Some(started),
+            Err(error) => outputs.say(&format!(
+                "steadfast: no talk with the supervisors of other nodes ({error}); the job works, but a node that falls \
+                 silent is noticed later"
+            )),
+        }
+    }
+    let endpoint = peering.as_ref().map(Peering::endpoint);
+    let member = membership::member_settings(&settings, &welcome, endpoint);
+    let (store, managed_etcd) = open_store(&settings, &welcome, store_memory).await?;
+    let session_settings = decisions::session_settings(
+        member,
+        &settings.coordination,
+        &settings.elastic,
+        welcome.incarnation > 1,
+    );
     let Decisions {
         events,
+        hints,
         effects,
         status,
+        peers: known_peers,
         session,
-    } = Decisions::start(member, store_memory, welcome.incarnation > 1)?;
+    } = Decisions::start(session_settings, store)?;
     let agent = Agent {
         generation: Generation::default(),
         dying: DyingWatch::default(),
@@ -195,6 +262,11 @@ fn open(
         ending: None,
         over: false,
         session: events,
+        hints,
+        known_peers,
+        peering,
+        managed_etcd,
+        fencing: Fencing::new(settings.elastic.witness),
         view: status,
         settings,
         welcome,
@@ -285,7 +357,10 @@ impl Agent {
                 local_rank,
                 step,
             } => {
-                let news = self.generation.printed(generation, local_rank, step);
+                let since_ns = self.fencing.read_since_ns();
+                let news = self
+                    .generation
+                    .printed(generation, local_rank, step, since_ns);
                 self.tell_step(news).await?;
             }
             OutputEvent::Dropped { stream, reason } => {
@@ -317,7 +392,14 @@ impl Agent {
         Ok(())
     }
 
+    /// Whether this node has not had any part in the job yet.
+    fn has_not_joined(&self) -> bool {
+        self.generation.number == 0 && self.settings.coordination.is_fenced()
+    }
+
     async fn look_for_dying(&mut self) -> Result<(), AgentError> {
+        self.fencing.look(clock::monotonic_ns());
+        self.tell_progress().await?;
         for sign in self.dying.look() {
             if let Some(worker) = self.generation.workers.get_mut(&sign.local_rank) {
                 worker.dying = true;

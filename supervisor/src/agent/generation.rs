@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_health::Lockstep;
 use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
 use steadfast_proto::v1;
@@ -24,6 +25,8 @@ pub(super) struct Generation {
     pub(super) failure_told: bool,
     /// The highest step that was seen in it.
     pub(super) step: Option<u64>,
+    /// Which steps all workers of this node have made.
+    pub(super) lockstep: Lockstep,
     /// Where that was seen: of several sources, the best so far alone counts.
     step_source: StepSource,
 }
@@ -93,8 +96,16 @@ impl Generation {
     }
 
     /// Takes in a step that a worker has printed. Returns it if it is the highest of the generation so far.
-    pub(super) fn printed(&mut self, generation: u64, local_rank: u32, step: u64) -> Option<u64> {
-        self.stepped(generation, local_rank, step, StepSource::Output)
+    ///
+    /// `at_ns` is when it was made at the earliest, on the monotonic clock.
+    pub(super) fn printed(
+        &mut self,
+        generation: u64,
+        local_rank: u32,
+        step: u64,
+        at_ns: u64,
+    ) -> Option<u64> {
+        self.stepped(generation, local_rank, (step, at_ns), StepSource::Output)
     }
 
     /// Takes in a worker's progress page. Returns the step that it shows if that is the highest of the generation so far.
@@ -111,14 +122,14 @@ impl Generation {
         } else {
             StepSource::CountedPage
         };
-        self.stepped(generation, local_rank, step.number, source)
+        self.stepped(generation, local_rank, (step.number, step.at_ns), source)
     }
 
     fn stepped(
         &mut self,
         generation: u64,
         local_rank: u32,
-        step: u64,
+        (step, at_ns): (u64, u64),
         source: StepSource,
     ) -> Option<u64> {
         let worker = self.workers.get_mut(&local_rank);
@@ -135,7 +146,9 @@ impl Generation {
             // It may count something else.
             self.step_source = source;
             self.step = None;
+            self.lockstep = Lockstep::default();
         }
+        self.lockstep.observe(local_rank, step, at_ns);
         let news = self.step.is_none_or(|highest| step > highest);
         if news {
             self.step = Some(step);
@@ -255,7 +268,7 @@ mod tests {
     fn a_newer_generation_replaces_the_older_one_and_not_the_other_way_round() {
         let mut generation = Generation::default();
         generation.attach(view(1, 0));
-        assert_eq!(generation.printed(1, 0, 50), Some(50));
+        assert_eq!(generation.printed(1, 0, 50, 0), Some(50));
         generation.attach(view(2, 0));
         assert_eq!(
             (generation.number, generation.step),
@@ -265,7 +278,7 @@ mod tests {
         generation.attach(view(1, 1));
         assert_eq!(generation.workers.len(), 1);
         assert_eq!(
-            generation.printed(1, 0, 60),
+            generation.printed(1, 0, 60, 0),
             None,
             "steps of older generations are late news"
         );
@@ -276,9 +289,9 @@ mod tests {
     fn only_the_highest_step_is_news() {
         let mut generation = Generation::default();
         generation.attach(view(1, 0));
-        assert_eq!(generation.printed(1, 0, 5), Some(5));
-        assert_eq!(generation.printed(1, 0, 5), None);
-        assert_eq!(generation.printed(1, 0, 6), Some(6));
+        assert_eq!(generation.printed(1, 0, 5, 0), Some(5));
+        assert_eq!(generation.printed(1, 0, 5, 0), None);
+        assert_eq!(generation.printed(1, 0, 6, 0), Some(6));
         assert_eq!(generation.status()[0].step, Some(6));
     }
 
@@ -290,12 +303,12 @@ mod tests {
             generation.shown(1, 0, &page(3, PageSource::Counted)),
             Some(3)
         );
-        assert_eq!(generation.printed(1, 0, 640), Some(640));
+        assert_eq!(generation.printed(1, 0, 640, 0), Some(640));
         assert_eq!(generation.shown(1, 0, &page(4, PageSource::Counted)), None);
         // The output may count samples: what it said is forgotten.
         let own = page(105, PageSource::Optimizer);
         assert_eq!(generation.shown(1, 0, &own), Some(105));
-        assert_eq!(generation.printed(1, 0, 704), None);
+        assert_eq!(generation.printed(1, 0, 704, 0), None);
         assert_eq!(
             generation.shown(1, 0, &page(106, PageSource::Stated)),
             Some(106)

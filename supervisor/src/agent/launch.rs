@@ -12,10 +12,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_core::{Incarnation, JobSpec, Keys, MemberSettings, NodeName, Plan, PlanMember};
+use steadfast_core::{NodeName, Plan, PlanMember};
 
 use crate::hook::Hook;
-use crate::keeper::protocol::{Welcome, WorkerRequest};
+use crate::keeper::protocol::WorkerRequest;
 use crate::output::{error_file, worker_dir};
 use crate::settings::{CoreSize, Settings, Stdin};
 
@@ -191,39 +191,6 @@ fn signal_names(signals: &[i32]) -> String {
 /// A variable of the agent's own environment, which is the keeper's.
 pub(super) fn own_environment(name: &str) -> Option<OsString> {
     std::env::var_os(name)
-}
-
-/// What the decision core must know of this node.
-pub(super) fn member_settings(settings: &Settings, welcome: &Welcome) -> MemberSettings {
-    let spec = JobSpec::new(
-        settings.elastic.nodes.min,
-        settings.elastic.nodes.max,
-        settings.max_restarts,
-        command_digest(settings),
-    );
-    let incarnation = Incarnation(welcome.started_ns);
-    let node = NodeName(settings.node.clone());
-    MemberSettings {
-        address: settings
-            .master_addr
-            .clone()
-            .unwrap_or_else(|| settings.address.clone()),
-        slots: settings.workers,
-        restart_grace: settings.restart_grace,
-        stop_grace: settings.stop_grace,
-        ..MemberSettings::new(Keys::new(&settings.job), node, incarnation, spec)
-    }
-}
-
-/// A digest of the command: equal exactly when the commands are, and telling nothing about what they hold.
-fn command_digest(settings: &Settings) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for argument in &settings.command.argv {
-        let bytes = argument.as_encoded_bytes();
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    }
-    hasher.finalize().to_hex().to_string()
 }
 
 /// This node's place in a plan and its group rank, if it has one.

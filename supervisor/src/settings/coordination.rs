@@ -87,7 +87,7 @@ impl EtcdAddress {
     /// When the URI is not understood, which cannot be once the settings are made.
     pub(crate) fn settings(&self, lease: Duration) -> Result<EtcdSettings, EtcdUriError> {
         let mut settings = EtcdSettings::from_uri(&self.uri)?;
-        settings.request_timeout = settings.request_timeout.min(lease / 3);
+        settings.lease_timeout = lease / 3;
         if let Some(tls) = settings.tls.as_mut() {
             tls.ca_file.clone_from(&self.ca_file);
             tls.client = self

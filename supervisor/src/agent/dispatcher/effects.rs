@@ -45,8 +45,11 @@ impl Agent {
                 };
                 self.ask(&Request::Stop(stop), Vec::new())
             }
-            // One node has nobody who could take its workers' place.
-            HostEffect::Fence { .. } => Ok(()),
+            HostEffect::Fence {
+                lease_until,
+                generation,
+                witness,
+            } => self.on_fence(lease_until, generation, witness),
             HostEffect::Say(text) => {
                 self.journal
                     .record(self.generation.number, "job.said", json!({ "text": text }));

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_core::JobResult;
+use steadfast_core::{EndRule, JobResult, Keys};
 use tokio::time::Instant;
 
 use super::Agent;
 use crate::agent::ending::{self, Circumstances};
 use crate::agent::{AgentError, avenger, launch};
 use crate::keeper::protocol::{Request, StopRequest};
+use crate::managed_etcd::Departure;
 
 /// How long the console is waited for at the end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -56,11 +57,31 @@ impl Agent {
         for line in summary.lines() {
             self.outputs.say(line);
         }
-        self.outputs.shown(Instant::now() + LAST_WORDS).await;
-        self.journal.close(LAST_WORDS);
+        self.leave_managed_etcd(&result).await;
+        self.part_from_everything().await;
         self.ask(&Request::Finish { exit_code }, Vec::new())?;
         self.over = true;
         Ok(())
+    }
+
+    /// Other nodes that use the etcd of this one must hear of the end, too.
+    async fn leave_managed_etcd(&mut self, result: &JobResult) {
+        let Some(etcd) = self.managed_etcd.take() else {
+            return;
+        };
+        let departure = if result.rule == EndRule::Left {
+            Departure::NodeLeaves
+        } else {
+            Departure::JobOver
+        };
+        let members = Keys::new(&self.settings.job).members();
+        etcd.leave(departure, &members).await;
+    }
+
+    /// The console and the journal get what is still on its way, for a while.
+    pub(super) async fn part_from_everything(&mut self) {
+        self.outputs.shown(Instant::now() + LAST_WORDS).await;
+        self.journal.close(LAST_WORDS);
     }
 
     pub(super) async fn follow_the_keeper(mut self) -> Result<(), AgentError> {

@@ -28,7 +28,12 @@ const NAMED_STREAMS: usize = 4;
 impl Agent {
     pub(super) async fn on_notice(&mut self, arrival: Arrival) -> Result<(), AgentError> {
         match arrival.notice {
-            Notice::Welcome(_) | Notice::Companion(_) => {}
+            Notice::Welcome(_) => {}
+            Notice::Companion(view) => {
+                if let Some(etcd) = &self.managed_etcd {
+                    etcd.observe(view);
+                }
+            }
             Notice::Attached(view) => {
                 let worker = (view.generation, view.rank, view.local_rank);
                 self.dying.watch(&self.settings, &view);

@@ -31,10 +31,10 @@ impl Agent {
 
     /// Tells the core of a new highest step, if there is one.
     pub(super) async fn tell_step(&mut self, news: Option<u64>) -> Result<(), AgentError> {
-        let Some(step) = news else {
-            return Ok(());
-        };
-        let generation = CoreGeneration(self.generation.number);
-        self.tell(MemberEvent::Step { generation, step }).await
+        if let Some(step) = news {
+            let generation = CoreGeneration(self.generation.number);
+            self.tell(MemberEvent::Step { generation, step }).await?;
+        }
+        self.tell_progress().await
     }
 }
