@@ -60,8 +60,8 @@ const LARGEST_EVIDENCE: u64 = 4 * 1024 * 1024;
 const MOST_OPEN_REQUESTS: usize = 4;
 /// How much either end may send on a stream before the other has read it, in bytes.
 const WINDOW: u32 = 64 * 1024;
-/// How long introducing oneself may take: the connection, the handshake, the first message, each.
-const GREET_WITHIN: Duration = Duration::from_secs(5);
+/// How long a leader waits for a node to introduce itself: for the handshake, and for the first message.
+const GREET_WITHIN: Duration = Duration::from_secs(10);
 
 /// Who speaks on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,6 +20,10 @@ use super::{Digest, Introduction, now};
 /// A stream that stood for so long was a success: what comes after it is a new series of tries.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
+/// How long a leader may take to let a node in. Longer than it needs to let thousands in one after the other: trying again
+/// too early only makes more work for it. A new leader is turned to at once, whatever the old one does.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// Whom to connect to: what the leader's record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PeerTarget {

@@ -15,9 +15,10 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use super::ANSWER_WITHIN;
 use super::failure::StreamFailure;
 use crate::peers::identity::{AgentEndpoint, PeerIdentity};
-use crate::peers::{GREET_WITHIN, WINDOW, tls};
+use crate::peers::{WINDOW, tls};
 
 /// TLS and HTTP want a name. It is neither sent nor checked: the certificate is known.
 const NAME: &str = "leader.invalid";
@@ -29,10 +30,10 @@ pub(in crate::peers) async fn dial(
     identity: &PeerIdentity,
     endpoint: &AgentEndpoint,
 ) -> Result<Channel, StreamFailure> {
-    let connecting = timeout(GREET_WITHIN, connect(identity, endpoint));
+    let connecting = timeout(ANSWER_WITHIN, connect(identity, endpoint));
     let stream = connecting
         .await
-        .map_err(|_| StreamFailure::NoAnswer(GREET_WITHIN))??;
+        .map_err(|_| StreamFailure::NoAnswer(ANSWER_WITHIN))??;
     // Used once: a stream that breaks is no business of the channel's.
     let mut stream = Some(TokioIo::new(stream));
     let connector = service_fn(move |_| {

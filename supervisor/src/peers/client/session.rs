@@ -11,12 +11,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::PeerOrder;
 use super::evidence::Evidence;
 use super::failure::StreamFailure;
-use crate::peers::{
-    Digest, GREET_WITHIN, Introduction, LARGEST_MESSAGE, PEER_PROTOCOL_VERSION, now,
-};
+use super::{ANSWER_WITHIN, PeerOrder};
+use crate::peers::{Digest, Introduction, LARGEST_MESSAGE, PEER_PROTOCOL_VERSION, now};
 
 /// How many reports wait to be sent. Few, so that a heartbeat is not old when it leaves.
 const WAITING_REPORTS: usize = 2;
@@ -59,9 +57,9 @@ impl<'a> Session<'a> {
             let first = next(&mut orders).await?;
             Ok((orders, first))
         };
-        let (orders, first) = timeout(GREET_WITHIN, greeting)
+        let (orders, first) = timeout(ANSWER_WITHIN, greeting)
             .await
-            .map_err(|_| StreamFailure::NoAnswer(GREET_WITHIN))??;
+            .map_err(|_| StreamFailure::NoAnswer(ANSWER_WITHIN))??;
         let order::Kind::Welcome(welcome) = first else {
             return Err(StreamFailure::Order("it does not begin with a welcome"));
         };
@@ -134,7 +132,7 @@ impl<'a> Session<'a> {
                 }
             }
         };
-        timeout(GREET_WITHIN, last)
+        timeout(ANSWER_WITHIN, last)
             .await
             .unwrap_or(StreamFailure::Closed)
     }

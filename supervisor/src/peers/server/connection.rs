@@ -22,7 +22,7 @@ pub(super) struct Caller {
     pub(super) certificate: Fingerprint,
     /// Cancelled to cut the connection.
     pub(super) cut: CancellationToken,
-    /// Cancelled when the node has begun to talk.
+    /// Cancelled when the node has begun to talk, or is gone.
     pub(super) began: CancellationToken,
 }
 
@@ -47,6 +47,12 @@ impl Connection {
             caller,
             _room: room,
         }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.caller.began.cancel();
     }
 }
 

@@ -80,22 +80,31 @@ async fn a_heartbeat_is_no_introduction() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_sent_away() {
+async fn who_says_nothing_on_a_stream_is_sent_away() {
     let (mut leader, node) = stage().await;
-    // One opens a stream, one does not even do that.
     let mut mute = RawStream::open(&leader, &node).await;
     let violation = leader.refused("a").await;
-    assert!(
-        matches!(violation, Violation::NoIntroduction(_)),
-        "{violation}"
-    );
+    assert_eq!(violation, Violation::NoIntroduction(GREET_WITHIN));
     assert_eq!(mute.status().await.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn who_opens_no_stream_is_sent_away_and_who_leaves_by_itself_is_not_blamed() {
+    let (mut leader, node) = stage().await;
+    let other = Node::new("b");
+    leader.accept(&[&node, &other]);
+    let gone = client::dial::dial(&other.identity, leader.server.endpoint()).await;
+    drop(gone.unwrap());
     let channel = client::dial::dial(&node.identity, leader.server.endpoint()).await;
-    let violation = leader.refused("a").await;
-    assert!(
-        matches!(violation, Violation::NoIntroduction(_)),
-        "{violation}"
-    );
+    let event = timeout(PATIENCE, leader.events.recv()).await.unwrap();
+    let Some(PeerEvent::Refused {
+        node, violation, ..
+    }) = event
+    else {
+        panic!("{event:?}")
+    };
+    assert_eq!(node, "a".into());
+    assert_eq!(violation, Violation::NoIntroduction(GREET_WITHIN));
     drop(channel);
 }
 
