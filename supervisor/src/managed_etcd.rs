@@ -56,6 +56,9 @@ use self::server::{Condition, Process, Starts};
 use self::steward::{Memory, Steward};
 use crate::keeper::protocol::CompanionView;
 
+/// How often it is looked whether this node may go.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// What a managed etcd is to be like. The same on every node, but for the layout's `this_node` and the log.
 #[derive(Debug, Clone)]
 pub(crate) struct ManagedEtcdSettings {
@@ -93,7 +96,7 @@ impl Default for Pace {
             round: Duration::from_secs(2),
             replace_after: Duration::from_mins(1),
             turn: Duration::from_secs(5),
-            farewell: Duration::from_secs(5),
+            farewell: Duration::from_secs(6),
         }
     }
 }
@@ -242,8 +245,11 @@ impl ManagedEtcd {
             && has_successor
             && members.len() > 1
         {
-            // If it fails, the others find out that this node is gone.
-            let _found_out = cluster.remove(own.id).await;
+            // etcd refuses for the first five seconds after another change. If it never works, the others find out that
+            // this node is gone.
+            while cluster.remove(own.id).await.is_err() {
+                sleep(LOOK_EVERY).await;
+            }
         }
     }
 }
@@ -258,7 +264,6 @@ impl Drop for ManagedEtcd {
 
 /// Waits until no member of the job is left. Members without whom etcd does not answer have left as well.
 async fn others_have_left(store: &EtcdStore, members: &str) {
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
     while store
         .range(members)
         .await

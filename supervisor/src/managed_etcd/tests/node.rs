@@ -64,7 +64,6 @@ pub(super) fn pace() -> Pace {
         round: Duration::from_millis(200),
         turn: Duration::from_millis(300),
         replace_after: Duration::from_hours(1),
-        farewell: Duration::from_secs(3),
         ..Pace::default()
     }
 }
@@ -272,7 +271,11 @@ async fn pass_on(
         tokio::select! {
             Some(event) = managed.next() => match event {
                 Event::Ask(request, descriptors) => requests.send((request, descriptors)).unwrap(),
-                Event::News { name, text } => news.lock().unwrap().push(format!("{name}: {text}")),
+                Event::News { name, text } => {
+                    // Shown where a test fails.
+                    eprintln!("{name}: {text}");
+                    news.lock().unwrap().push(format!("{name}: {text}"));
+                }
             },
             Some(view) = views.recv() => managed.observe(view),
             Ok((departure, members)) = &mut leaving => {
