@@ -78,7 +78,7 @@ impl Scene {
             generation,
             workers: vec![worker],
         };
-        self.keeper.start(&request, Vec::new());
+        self.keeper.start(&request, Vec::new(), Instant::now());
     }
 
     fn turn_until(&mut self, what: &str, done: impl Fn(&mut Keeper, Instant) -> bool) {
