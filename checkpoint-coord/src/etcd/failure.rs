@@ -182,6 +182,7 @@ mod tests {
                 "--max-txn-ops",
             ),
             ("etcdserver: corrupt cluster", "alarm list"),
+            ("etcdserver: unhealthy cluster", "some seconds"),
         ] {
             let text = refusal(message);
             assert!(text.contains(word) && text.contains(message), "{text}");
