@@ -22,9 +22,9 @@ mod layout;
 mod log;
 mod secret;
 mod server;
+mod settings;
 mod steward;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use steadfast_coord::Store as _;
 use steadfast_coord::etcd::{EtcdSettings, EtcdStore};
-use steadfast_process::spawn::find_program;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -45,50 +44,12 @@ pub(crate) use self::layout::{EtcdHost, Layout, LayoutError, derived_ports};
 use self::log::ServerLog;
 pub(crate) use self::secret::{SecretError, SecretSources};
 use self::server::{Condition, Process, Starts};
+pub(crate) use self::settings::{ManagedEtcdSettings, Pace};
 use self::steward::{Memory, Steward};
 use crate::keeper::protocol::CompanionView;
 
-/// What a managed etcd is to be like. The same on every node, but for the layout's `this_node` and the log.
-#[derive(Debug, Clone)]
-pub(crate) struct ManagedEtcdSettings {
-    /// Where it is.
-    pub(crate) layout: Layout,
-    /// Name of the job.
-    pub(crate) job: String,
-    /// How often the scheduler has started the job again; 0 at first. Each time it is another etcd.
-    pub(crate) restart_count: u32,
-    /// The file in the log directory for what etcd prints.
-    pub(crate) log: PathBuf,
-    /// How fast everything goes.
-    pub(crate) pace: Pace,
-}
-
-/// How fast everything goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pace {
-    /// Between a leader's signs of life; elections take ten times as long.
-    pub(crate) heartbeat: Duration,
-    /// Between two looks of a member at the cluster.
-    pub(crate) round: Duration,
-    /// How long a member does not answer before another node takes its place.
-    pub(crate) replace_after: Duration,
-    /// How much longer each next node in line waits than the one before it.
-    pub(crate) turn: Duration,
-    /// How long others are waited for at the end of the job.
-    pub(crate) farewell: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            heartbeat: Duration::from_millis(100),
-            round: Duration::from_secs(2),
-            replace_after: Duration::from_mins(1),
-            turn: Duration::from_secs(5),
-            farewell: Duration::from_secs(5),
-        }
-    }
-}
+/// How often it is looked whether this node may go.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What it finds on this node.
 #[derive(Debug, Clone)]
@@ -101,8 +62,6 @@ pub(crate) struct Surroundings {
     pub(crate) companion: Option<CompanionView>,
     /// Where the secret may come from.
     pub(crate) secrets: SecretSources,
-    /// Where programs are looked for: `PATH`.
-    pub(crate) search_path: OsString,
 }
 
 /// Why there is no managed etcd on this node.
@@ -117,11 +76,6 @@ pub(crate) enum ManagedEtcdError {
     /// No certificates.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
-    /// No program.
-    #[error(
-        "there is no `etcd` on the PATH of this node, which should run one: install it (Debian: etcd-server), or name an etcd that runs already with --coord etcd://HOST:2379"
-    )]
-    NoProgram(#[source] io::Error),
     /// The runtime directory cannot be used.
     #[error("could not prepare {path} for etcd")]
     Files {
@@ -234,8 +188,11 @@ impl ManagedEtcd {
             && has_successor
             && members.len() > 1
         {
-            // If it fails, the others find out that this node is gone.
-            let _found_out = cluster.remove(own.id).await;
+            // etcd refuses for the first five seconds after another change. If it never works, the others find out that
+            // this node is gone.
+            while cluster.remove(own.id).await.is_err() {
+                sleep(LOOK_EVERY).await;
+            }
         }
     }
 }
@@ -250,7 +207,6 @@ impl Drop for ManagedEtcd {
 
 /// Waits until no member of the job is left. Members without whom etcd does not answer have left as well.
 async fn others_have_left(store: &EtcdStore, members: &str) {
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
     while store
         .range(members)
         .await
@@ -264,7 +220,6 @@ async fn others_have_left(store: &EtcdStore, members: &str) {
 struct Prepared {
     settings: ManagedEtcdSettings,
     files: Files,
-    program: Option<PathBuf>,
     cluster_token: String,
     secret_origin: String,
     companion: Option<CompanionView>,
@@ -275,14 +230,6 @@ impl Prepared {
         settings: ManagedEtcdSettings,
         here: Surroundings,
     ) -> Result<Prepared, ManagedEtcdError> {
-        let program = match find_program("etcd".as_ref(), &here.search_path) {
-            Ok(program) => Some(program),
-            Err(error) if settings.layout.is_founder() => {
-                return Err(ManagedEtcdError::NoProgram(error));
-            }
-            // This node takes nobody's place.
-            Err(_) => None,
-        };
         let secret = here.secrets.find()?;
         let files = Files::open(&here.runtime_dir, &here.keeper_token).map_err(|source| {
             ManagedEtcdError::Files {
@@ -299,7 +246,6 @@ impl Prepared {
         Ok(Prepared {
             settings,
             files,
-            program,
             cluster_token: token.to_hex()[..16].to_owned(),
             secret_origin: secret.origin().to_owned(),
             companion: here.companion,
@@ -323,10 +269,9 @@ impl Prepared {
         let (trouble, trouble_receiver) = watch::channel(Some("etcd has not answered yet".into()));
         let mut access = EtcdSettings::new(Vec::new());
         access.tls = Some(self.files.certificates().client());
-        let can_serve = self.program.is_some();
         let server = Process {
             layout: Arc::clone(&layout),
-            program: self.program,
+            program: self.settings.program,
             cluster_token: self.cluster_token,
             heartbeat_ms: u32::try_from(pace.heartbeat.as_millis()).unwrap_or(u32::MAX),
             files: self.files.clone(),
@@ -340,7 +285,6 @@ impl Prepared {
             layout: Arc::clone(&layout),
             access,
             secret_origin: self.secret_origin,
-            can_serve,
             files: self.files,
             state,
             pace,

@@ -86,15 +86,9 @@ pub(super) fn from_etcd(message: &str) -> Option<Failure> {
         Failure::NotDone(message.to_owned())
     } else if let Some(advice) = advice(message) {
         Failure::Refused(format!("{advice} ({message})"))
-    } else if [
-        "timed out",
-        "leader changed",
-        "stopped",
-        "unhealthy",
-        "stopping",
-    ]
-    .iter()
-    .any(|part| says(part))
+    } else if ["timed out", "leader changed", "stopped", "stopping"]
+        .iter()
+        .any(|part| says(part))
     {
         Failure::Unknown(message.to_owned())
     } else {
@@ -105,7 +99,7 @@ pub(super) fn from_etcd(message: &str) -> Option<Failure> {
 
 /// What to do about a no of etcd.
 fn advice(message: &str) -> Option<&'static str> {
-    const ADVICE: [(&str, &str); 6] = [
+    const ADVICE: [(&str, &str); 7] = [
         (
             "database space exceeded",
             "etcd's database is full, so it takes no writes: compact it (etcdctl compact REVISION), defragment it \
@@ -129,6 +123,10 @@ fn advice(message: &str) -> Option<&'static str> {
         (
             "request is too large",
             "the request is larger than etcd takes: start etcd with a larger --max-request-bytes",
+        ),
+        (
+            "unhealthy cluster",
+            "etcd takes no change of its members before all have been connected for some seconds",
         ),
         (
             "too many operations in txn",
@@ -184,6 +182,7 @@ mod tests {
                 "--max-txn-ops",
             ),
             ("etcdserver: corrupt cluster", "alarm list"),
+            ("etcdserver: unhealthy cluster", "some seconds"),
         ] {
             let text = refusal(message);
             assert!(text.contains(word) && text.contains(message), "{text}");

@@ -11,6 +11,8 @@ mod access;
 #[cfg(test)]
 mod certificates;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod outage;

@@ -8,11 +8,13 @@ use super::table::OPTIONS;
 
 const PREFIX: &str = "STEADFAST_";
 
-/// Variables that are ours without being options: the configuration file, a password, and what workers are given, which a
+/// Variables that are ours without being options: the configuration file, a password, the secret of managed etcds, and what workers are given, which a
 /// supervisor inside a worker finds in its environment.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 13] = [
     "CONFIG",
     "COORD_PASSWORD",
+    "TOKEN",
+    "TOKEN_FILE",
     "JOB_ID",
     "GENERATION",
     "NODE",

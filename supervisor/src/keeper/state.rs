@@ -375,3 +375,6 @@ fn random_token() -> io::Result<String> {
     }
     Ok(token)
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,11 +13,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
+use p256::pkcs8::EncodePrivateKey as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SerialNumber, date_time_ymd,
 };
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use steadfast_coord::etcd::{EtcdClientCertificate, EtcdTls};
 
 use super::secret::Secret;
@@ -162,9 +163,9 @@ fn authority_key(secret: &Secret, run: &str) -> Result<KeyPair, rcgen::Error> {
             continue;
         };
         let encoded = key
-            .to_pkcs8_pem(LineEnding::LF)
+            .to_pkcs8_der()
             .map_err(|_| rcgen::Error::KeyGenerationUnavailable)?;
-        return KeyPair::from_pem(&encoded);
+        return KeyPair::try_from(&PrivatePkcs8KeyDer::from(encoded.as_bytes()));
     }
     Err(rcgen::Error::KeyGenerationUnavailable)
 }

@@ -65,6 +65,31 @@ pub(crate) enum LayoutError {
 }
 
 impl Layout {
+    /// The layout for these hosts, each `HOST` or `HOST:CLIENT_PORT:PEER_PORT`.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`] when it cannot work.
+    pub(crate) fn new(
+        hosts: &[String],
+        servers: u32,
+        this_node: u32,
+        client_port: u16,
+        peer_port: u16,
+    ) -> Result<Layout, LayoutError> {
+        let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        let hosts = hosts
+            .iter()
+            .map(|text| EtcdHost::parse(text, client_port, peer_port));
+        let layout = Layout {
+            hosts: hosts.collect::<Result<_, _>>()?,
+            servers: number(servers),
+            this_node: number(this_node),
+        };
+        layout.check()?;
+        Ok(layout)
+    }
+
     /// # Errors
     ///
     /// [`LayoutError`] when it cannot work.
@@ -253,6 +278,16 @@ mod tests {
             let refused = EtcdHost::parse(wrong, 21, 22);
             assert_eq!(refused, Err(LayoutError::NoHost(wrong.to_owned())));
         }
+    }
+
+    #[test]
+    fn hosts_are_read_as_they_are_written() {
+        let hosts = ["a".to_owned(), "b:7:8".to_owned()];
+        let layout = Layout::new(&hosts, 1, 1, 21, 22).unwrap();
+        assert_eq!(layout.own().client_url(), "https://b:7");
+        assert_eq!(layout.initial_cluster(), "a-22=https://a:22");
+        assert!(!layout.is_founder());
+        assert!(Layout::new(&hosts, 3, 0, 21, 22).is_err());
     }
 
     #[test]

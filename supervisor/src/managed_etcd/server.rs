@@ -58,8 +58,7 @@ pub(super) enum Condition {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) layout: Arc<Layout>,
-    /// `None` where no etcd is installed.
-    pub(super) program: Option<PathBuf>,
+    pub(super) program: PathBuf,
     pub(super) cluster_token: String,
     pub(super) heartbeat_ms: u32,
     pub(super) files: Files,
@@ -206,14 +205,13 @@ impl Process {
             self.starts.deaths_in_a_row = 0;
         }
         let launch = (last + 1).max(first_launch(place.number));
-        let server = self.program.as_deref().map(|program| Server {
-            program,
+        let server = Server {
+            program: &self.program,
             own: self.layout.own(),
             cluster_token: &self.cluster_token,
             files: &self.files,
             heartbeat_ms: self.heartbeat_ms,
-        });
-        let Some(server) = server else { return };
+        };
         match self.log.open() {
             Ok(output) => {
                 let request = server.request(launch, place);

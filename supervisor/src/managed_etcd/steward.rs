@@ -47,8 +47,6 @@ pub(super) struct Steward {
     pub(super) access: EtcdSettings,
     /// Where the secret is from, for messages.
     pub(super) secret_origin: String,
-    /// Whether an etcd is installed here.
-    pub(super) can_serve: bool,
     pub(super) files: Files,
     pub(super) state: State,
     pub(super) pace: Pace,
@@ -93,7 +91,7 @@ impl Steward {
     async fn round(&mut self) -> Duration {
         self.note_data();
         let has_nothing = self.state.place.is_none() && self.state.places == 0;
-        if has_nothing && self.layout.is_founder() && self.can_serve && self.store().is_none() {
+        if has_nothing && self.layout.is_founder() && self.store().is_none() {
             self.found().await;
         }
         let Some(store) = self.connect().await else {
@@ -108,9 +106,7 @@ impl Steward {
         };
         self.trouble.send_replace(None);
         self.follow(&store, &members);
-        if self.can_serve {
-            self.tend(&store, &members).await;
-        }
+        self.tend(&store, &members).await;
         self.pause(&members)
     }
 

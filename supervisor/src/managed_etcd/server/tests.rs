@@ -27,7 +27,7 @@ fn scene() -> Scene {
     Scene {
         process: Process {
             layout: Arc::new(layout),
-            program: Some("/nowhere/etcd".into()),
+            program: "/nowhere/etcd".into(),
             cluster_token: "t".to_owned(),
             heartbeat_ms: 100,
             files,

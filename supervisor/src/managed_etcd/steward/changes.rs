@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use steadfast_coord::StoreError;
-use steadfast_coord::etcd::{EtcdMember, EtcdStore};
+use steadfast_coord::etcd::{EtcdCluster, EtcdMember, EtcdStore};
 use tokio::time::{Instant, sleep};
 
 use super::exclusive::exclusively;
 use super::{Condition, Steward};
 
 /// How long a new member may take to take part before the next change is let in.
-const STARTS_WITHIN: Duration = Duration::from_secs(30);
+const STARTS_WITHIN: Duration = Duration::from_secs(25);
+/// How long etcd may not be well enough for a new member: it wants five quiet seconds.
+const WELL_WITHIN: Duration = Duration::from_secs(15);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Rounds in a row without us before the place is given up: the answer of a member that lags behind is no proof.
@@ -140,7 +142,7 @@ impl Steward {
             if let Some(leaving) = leaving {
                 cluster.remove(leaving.id).await?;
             }
-            let (id, members) = cluster.add(&url).await?;
+            let (id, members) = add(&cluster, &url).await?;
             let entries: Vec<_> = members
                 .iter()
                 .flat_map(|member| member.peer_urls.iter().map(move |url| (member, url)))
@@ -184,6 +186,17 @@ impl Steward {
                 return;
             }
             sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Adds a member, as soon as the cluster takes one: who was removed for it must not leave a gap for others to fill.
+async fn add(cluster: &EtcdCluster, url: &str) -> Result<(u64, Vec<EtcdMember>), StoreError> {
+    let deadline = Instant::now() + WELL_WITHIN;
+    loop {
+        match cluster.add(url).await {
+            Err(StoreError::Refused(_)) if Instant::now() < deadline => sleep(LOOK_EVERY).await,
+            other => return other,
         }
     }
 }

@@ -50,6 +50,13 @@ async fn wait_for_members(nodes: &[&Node]) {
     .await;
 }
 
+async fn wait_for_news(node: &Node, part: &str) {
+    wait_for(&format!("news of `{part}`"), async || {
+        node.news().iter().any(|text| text.contains(part))
+    })
+    .await;
+}
+
 async fn id(node: &Node, store: &EtcdStore) -> Option<u64> {
     let members = members(store).await;
     node.member(&members).map(|member| member.id)
@@ -116,8 +123,7 @@ async fn a_node_that_is_gone_is_replaced_and_does_not_get_in_the_way_when_it_is_
 
     nodes[0].die(true).await;
     wait_for_members(&[&nodes[3], &nodes[1], &nodes[2]]).await;
-    let news = nodes[3].news().join("\n");
-    assert!(news.contains("has been gone for"), "{news}");
+    wait_for_news(&nodes[3], "has been gone for").await;
     assert_eq!(keys(&nodes[3].store().await, "/job/a").await, ["/job/a"]);
 
     nodes[0].new_keeper();
@@ -267,8 +273,7 @@ async fn at_the_end_the_others_are_waited_for_and_a_node_that_leaves_makes_room(
     nodes[0].leave(Departure::NodeLeaves, "/job/members/").await;
     nodes[0].die(true).await;
     wait_for_members(&[&nodes[3], &nodes[1], &nodes[2]]).await;
-    let news = nodes[3].news().join("\n");
-    assert!(news.contains("too few were left"), "{news}");
+    wait_for_news(&nodes[3], "too few were left").await;
 
     let mut leaving = nodes.remove(1);
     let waiting = tokio::spawn(async move {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::etcd;
 use crate::keeper::companion::Companion;
 use crate::keeper::protocol::{CompanionView, Request};
 use crate::managed_etcd::layout::EtcdHost;
@@ -64,7 +65,6 @@ pub(super) fn pace() -> Pace {
         round: Duration::from_millis(200),
         turn: Duration::from_millis(300),
         replace_after: Duration::from_hours(1),
-        farewell: Duration::from_secs(3),
         ..Pace::default()
     }
 }
@@ -92,6 +92,7 @@ impl Node {
         let directory = tempfile::tempdir().unwrap();
         let settings = ManagedEtcdSettings {
             layout,
+            program: etcd().expect("the test was not skipped"),
             job: "job".to_owned(),
             restart_count: 0,
             log: directory.path().join("logs/etcd.log"),
@@ -147,7 +148,6 @@ impl Node {
                 text: Some(SecretText(self.secret.clone().into_bytes())),
                 ..SecretSources::default()
             },
-            search_path: std::env::var_os("PATH").unwrap_or_default(),
         };
         let managed = ManagedEtcd::start(self.settings.clone(), here)
             .await
@@ -272,7 +272,11 @@ async fn pass_on(
         tokio::select! {
             Some(event) = managed.next() => match event {
                 Event::Ask(request, descriptors) => requests.send((request, descriptors)).unwrap(),
-                Event::News { name, text } => news.lock().unwrap().push(format!("{name}: {text}")),
+                Event::News { name, text } => {
+                    // Shown where a test fails.
+                    eprintln!("{name}: {text}");
+                    news.lock().unwrap().push(format!("{name}: {text}"));
+                }
             },
             Some(view) = views.recv() => managed.observe(view),
             Ok((departure, members)) = &mut leaving => {
