@@ -197,7 +197,10 @@ def _own_count(optimizer):
 def _is_helper():
     """Whether this is a child of Python's multiprocessing, most of which are data loaders."""
     process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
+    if process is None:
+        return False
+    # A child that is not forked knows its parent only when all is imported; until then, it knows that it inherits.
+    return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
 
 
 recorder = Recorder()
