@@ -144,7 +144,7 @@ class Recorder:
         self.trained = True
         self._thread = get_ident()
         own = guard.attempt("reading an optimizer's own count", _own_count, optimizer)
-        if page.source in (UNKNOWN, COUNTED) and own is not None and own >= page.step:
+        if own is not None and own >= page.step and not self._stated:
             return own, OPTIMIZER
         # It takes part in the step that others have counted already.
         return max(page.step, 1), page.source or COUNTED
