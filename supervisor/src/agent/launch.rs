@@ -220,7 +220,8 @@ pub(super) async fn make_directories(
     }
 }
 
-/// Lays out the hook and the directories for progress pages. `None` for a disk that does not answer, or refuses.
+/// Lays out the hook and the directories for progress pages; the error is in words. A disk that does not answer is given
+/// up on.
 pub(super) async fn prepare_hook(hook: &Hook, plan: &Plan, slots: u32) -> Result<(), String> {
     let (hook, generation) = (hook.clone(), plan.generation.0);
     let prepared = tokio::task::spawn_blocking(move || hook.prepare(generation, slots));

@@ -144,7 +144,7 @@ class Recorder:
         self.trained = True
         self._thread = get_ident()
         own = guard.attempt("reading an optimizer's own count", _own_count, optimizer)
-        if page.source in (UNKNOWN, COUNTED) and own is not None and own >= page.step:
+        if own is not None and own >= page.step and not self._stated:
             return own, OPTIMIZER
         # It takes part in the step that others have counted already.
         return max(page.step, 1), page.source or COUNTED
@@ -197,7 +197,10 @@ def _own_count(optimizer):
 def _is_helper():
     """Whether this is a child of Python's multiprocessing, most of which are data loaders."""
     process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
+    if process is None:
+        return False
+    # A child that is not forked knows its parent only when all is imported; until then, it knows that it inherits.
+    return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
 
 
 recorder = Recorder()
