@@ -23,6 +23,7 @@ mod kernel_log;
 mod launch;
 mod link;
 mod node_watch;
+mod nvml_watch;
 mod pages;
 mod ports;
 mod resume;

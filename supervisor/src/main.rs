@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The program: keeps a distributed training job running.
 //!
-//! One binary, three roles: what a person starts parses the command line ([`cli`], [`config`], [`settings`]) and
-//! becomes the [`keeper`] of a job; the keeper starts the binary again as the job's [`agent`]; and [`control`] talks to
-//! the agent of a running job.
+//! One binary, four roles: what a person starts parses the command line ([`cli`], [`config`], [`settings`]) and
+//! becomes the [`keeper`] of a job; the keeper starts the binary again as the job's [`agent`], and that starts it as a
+//! probe ([`probes`]) for what can hang; and [`control`] talks to the agent of a running job.
 
 mod agent;
 mod cli;
@@ -20,6 +20,7 @@ mod output;
 #[expect(dead_code, reason = "jobs with more than one node will use it")]
 #[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]
 mod peers;
+mod probes;
 mod redact;
 mod settings;
 mod slurm;
@@ -54,6 +55,11 @@ fn main() -> ExitCode {
         Ok(Invocation::Agent) => match agent::run() {
             Ok(()) => ExitCode::SUCCESS,
             // For the keeper alone to see.
+            Err(error) => fail(&error, exit_code::ExitCode::Infrastructure),
+        },
+        Ok(Invocation::Probe(kind)) => match probes::run(&kind) {
+            Ok(()) => ExitCode::SUCCESS,
+            // For the agent alone to see.
             Err(error) => fail(&error, exit_code::ExitCode::Infrastructure),
         },
         Ok(Invocation::Control(request)) => control::command::run(&request),

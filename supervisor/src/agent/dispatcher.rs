@@ -30,6 +30,7 @@ use super::generation::Generation;
 use super::kernel_log::{self, FromKernelLog};
 use super::link::{Arrival, Link};
 use super::node_watch::NodeWatch;
+use super::nvml_watch::NvmlWatch;
 use super::pages::{PageEvent, PageWatch};
 use super::ports::Reservation;
 use super::resume::resume;
@@ -61,6 +62,7 @@ struct Agent {
     page_events: mpsc::UnboundedReceiver<PageEvent>,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
+    nvml: NvmlWatch,
     reservation: Option<Reservation>,
     ending: Option<JobResult>,
     over: bool,
@@ -96,6 +98,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
+            event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.beat()?,
@@ -191,6 +194,7 @@ fn open(
         page_events,
         node,
         kernel_log,
+        nvml: NvmlWatch::new(&settings.nvml),
         reservation: None,
         ending: None,
         over: false,
@@ -238,7 +242,8 @@ impl Agent {
             self.journal
                 .record_incident(self.generation.number, "agent.replaced", fields);
         }
-        self.ask(&Request::InCharge, Vec::new())
+        self.ask(&Request::InCharge, Vec::new())?;
+        self.look_after_probe()
     }
 
     fn announce(&mut self) {
@@ -341,6 +346,7 @@ impl Agent {
     /// Once in each heartbeat.
     fn beat(&mut self) -> Result<(), AgentError> {
         self.close_incidents();
+        self.look_after_probe()?;
         self.ask(&Request::Alive, Vec::new())
     }
 
