@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub use self::blame::{WorkerTrace, blame};
-use crate::kernel_log::{Event, PciAddress, Stamp, What};
+use crate::kernel_log::{Detail, Event, PciAddress, Stamp, What};
 use crate::xid::{Action, Assessment, Driver, Grouping, Judge, assess, rank_in_incident};
 
 /// The most events that are remembered in order to explain the ends of workers.
@@ -165,8 +165,19 @@ impl Incidents {
         self.faults.iter().map(|(pci, judged)| (*pci, judged))
     }
 
-    /// Whether an event of the same kind came a moment ago from another source.
+    /// Whether another source has said the same: an event of the same kind a moment ago or, for what the library is only
+    /// asked from time to time, that this GPU cannot be used.
     fn is_reported(&mut self, sighting: &Sighting) -> bool {
+        let asked = match &sighting.event.what {
+            What::Xid(error) => matches!(error.detail, Some(Detail::Recovery { .. })),
+            _ => true,
+        };
+        if sighting.reporter == Reporter::Nvml && asked {
+            let action = assess(&sighting.event, self.driver).action;
+            let pci = sighting.event.pci();
+            let known = pci.and_then(|pci| self.faults.get(&pci));
+            return known.is_some_and(|fault| action.leaves_node() && fault.found.action >= action);
+        }
         let What::Xid(error) = &sighting.event.what else {
             return false;
         };

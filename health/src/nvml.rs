@@ -14,8 +14,10 @@ mod probe;
 mod raw;
 mod reading;
 mod report;
+mod sighting;
 
 pub use condition::{Condition, conditions};
 pub use probe::{Outlet, Probe, ProbeSettings};
 pub use reading::{Fabric, NvlinkReading, PcieReading, Processes, Reading, Remapped};
 pub use report::{Absence, Command, GpuIdentity, Report};
+pub use sighting::{lost, recovery, xid};

@@ -25,6 +25,7 @@ mod launch;
 mod link;
 mod membership;
 mod node_watch;
+mod nvml_watch;
 mod pages;
 mod peering;
 mod ports;

@@ -31,6 +31,8 @@ pub(crate) enum Invocation {
     Control(Control),
     /// Be the agent; the keeper starts it so.
     Agent,
+    /// Be a probe of this kind; the agent starts it so.
+    Probe(String),
     /// Expand a host list, or make one.
     HostList(Request),
     /// Explain errors of GPUs.
@@ -112,6 +114,10 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("torchrun") => return torchrun(host, &arguments[2..]),
         Some("__agent") => return Ok(Invocation::Agent),
+        Some("__probe") => {
+            let kind = arguments.get(2).map(|word| word.to_string_lossy());
+            return Ok(Invocation::Probe(kind.unwrap_or_default().into_owned()));
+        }
         _ => {}
     }
     let matches = tree::root().try_get_matches_from(arguments)?;

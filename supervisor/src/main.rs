@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The program: keeps a distributed training job running.
 //!
-//! One binary, three roles: what a person starts parses the command line ([`cli`], [`config`], [`settings`]) and
-//! becomes the [`keeper`] of a job; the keeper starts the binary again as the job's [`agent`]; and [`control`] talks to
-//! the agent of a running job.
+//! One binary, four roles: what a person starts parses the command line ([`cli`], [`config`], [`settings`]) and
+//! becomes the [`keeper`] of a job; the keeper starts the binary again as the job's [`agent`], and that starts it as a
+//! probe ([`probes`]) for what can hang; and [`control`] talks to the agent of a running job.
 
 mod agent;
 mod cli;
@@ -18,6 +18,7 @@ mod keeper;
 mod managed_etcd;
 mod output;
 mod peers;
+mod probes;
 mod redact;
 mod settings;
 mod slurm;
@@ -52,6 +53,11 @@ fn main() -> ExitCode {
         Ok(Invocation::Agent) => match agent::run() {
             Ok(()) => ExitCode::SUCCESS,
             // For the keeper alone to see.
+            Err(error) => fail(&error, exit_code::ExitCode::Infrastructure),
+        },
+        Ok(Invocation::Probe(kind)) => match probes::run(&kind) {
+            Ok(()) => ExitCode::SUCCESS,
+            // For the agent alone to see.
             Err(error) => fail(&error, exit_code::ExitCode::Infrastructure),
         },
         Ok(Invocation::Control(request)) => control::command::run(&request),

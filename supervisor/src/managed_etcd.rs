@@ -40,7 +40,7 @@ pub(crate) use self::certificates::CertificateError;
 pub(crate) use self::events::Event;
 use self::events::Events;
 use self::files::Files;
-pub(crate) use self::layout::{EtcdHost, Layout, LayoutError, derived_ports};
+pub(crate) use self::layout::{Layout, LayoutError};
 use self::log::ServerLog;
 pub(crate) use self::secret::{SecretError, SecretSources};
 use self::server::{Condition, Process, Starts};

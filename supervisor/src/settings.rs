@@ -101,6 +101,8 @@ pub(crate) struct Settings {
     pub(crate) kernel_log_trusts_anyone: bool,
     /// What is done about some XIDs instead of what the catalogue asks for.
     pub(crate) xid_policy: Option<XidPolicy>,
+    /// Whether and how the driver's library is asked.
+    pub(crate) nvml: NvmlUse,
     /// The launcher inside the wrapped command, where it was recognised.
     pub(crate) inner_launcher: Option<InnerLauncher>,
     /// Things that the user should be told once at the start, each a whole message without a full stop.
@@ -144,6 +146,17 @@ pub(crate) enum KernelLogSource {
     /// Nowhere.
     Off,
     /// A named pipe, a file or a device; absolute.
+    Path(PathBuf),
+}
+
+/// Whether and how the driver's library is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NvmlUse {
+    /// The library that is installed, where there is a driver.
+    Auto,
+    /// Not at all.
+    Off,
+    /// This library; absolute.
     Path(PathBuf),
 }
 

@@ -23,6 +23,7 @@
 mod binaries;
 mod capture;
 mod expected;
+mod fake_nvml;
 mod job;
 mod launch;
 mod leftovers;
@@ -35,8 +36,9 @@ mod requirement;
 mod training;
 mod voice;
 
-pub use binaries::{fake_worker, steadfast};
+pub use binaries::{fake_nvml, fake_worker, steadfast};
 pub use expected::numbered_lines;
+pub use fake_nvml::Gpus;
 pub use job::{Job, json_lines};
 pub use launch::{Console, Launch};
 pub use leftovers::cgroup_of;

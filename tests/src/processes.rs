@@ -27,6 +27,13 @@ impl Found {
             .get(1)
             .is_some_and(|argument| argument == "__agent")
     }
+
+    /// Whether it is a probe of an agent.
+    pub fn is_probe(&self) -> bool {
+        self.arguments
+            .get(1)
+            .is_some_and(|argument| argument == "__probe")
+    }
 }
 
 /// Sends a signal. Returns whether there was such a process.

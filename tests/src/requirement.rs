@@ -14,6 +14,8 @@ pub enum Requirement {
     CgroupTwo,
     /// The freezer controller of cgroup v1, writable.
     FreezerOne,
+    /// The process ids of the kernel log: no container of one's own.
+    FirstPidNamespace,
     /// The right to read the machine's kernel log, and to write to it.
     KernelLog,
     /// Python 3 (`/usr/bin/python3`).
@@ -45,6 +47,11 @@ impl Requirement {
             Self::FreezerOne => (
                 is_writable(Path::new("/sys/fs/cgroup/freezer")),
                 "a writable cgroup v1 with the freezer controller",
+            ),
+            Self::FirstPidNamespace => (
+                fs::read_link("/proc/self/ns/pid")
+                    .is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]")),
+                "the machine's first namespace of process ids",
             ),
             Self::KernelLog => (
                 fs::OpenOptions::new()

@@ -36,6 +36,29 @@ impl Exit {
     }
 }
 
+/// Reaps this child if it has ended, without blocking. A child that was reaped already counts as one that exited with code 0.
+///
+/// # Errors
+///
+/// Whatever `waitpid` reports.
+pub fn reap(child: Pid) -> Result<Option<Exit>, Errno> {
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(Some(Exit::Code(code))),
+            Ok(WaitStatus::Signaled(_, signal, core_dumped)) => {
+                return Ok(Some(Exit::Signal {
+                    signal: signal as i32,
+                    core_dumped,
+                }));
+            }
+            Ok(WaitStatus::StillAlive) => return Ok(None),
+            Err(Errno::ECHILD) => return Ok(Some(Exit::Code(0))),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Reaps one child that has ended, if there is one, without blocking.
 ///
 /// # Errors

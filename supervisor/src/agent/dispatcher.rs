@@ -32,6 +32,7 @@ use super::generation::Generation;
 use super::kernel_log::{self, FromKernelLog};
 use super::link::{Arrival, Link};
 use super::node_watch::NodeWatch;
+use super::nvml_watch::NvmlWatch;
 use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
@@ -71,6 +72,7 @@ struct Agent {
     page_events: mpsc::UnboundedReceiver<PageEvent>,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
+    nvml: NvmlWatch,
     reservation: Option<Reservation>,
     ending: Option<JobResult>,
     over: bool,
@@ -109,6 +111,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
             arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),
             Some(event) = next_of_etcd(&mut agent.managed_etcd) => agent.on_managed_etcd(event)?,
+            event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.beat()?,
@@ -166,16 +169,17 @@ async fn open_store(
     welcome: &Welcome,
     memory: OwnedFd,
 ) -> Result<(JobStore, Option<ManagedEtcd>), AgentError> {
-    match &settings.coordination {
-        Coordination::Embedded => Ok((JobStore::Embedded(memory), None)),
-        Coordination::Etcd(address) => Ok((JobStore::in_etcd(address, &settings.elastic)?, None)),
-        Coordination::Managed(managed) => {
-            let etcd = membership::managed_etcd(settings, managed, welcome)
-                .await
-                .map_err(AgentError::ManagedEtcd)?;
-            Ok((JobStore::Managed(etcd.store()), Some(etcd)))
-        }
+    if let Coordination::Etcd(address) = &settings.coordination {
+        return Ok((JobStore::in_etcd(address, &settings.elastic)?, None));
     }
+    let etcd = membership::managed_etcd(settings, welcome)
+        .await
+        .map_err(AgentError::ManagedEtcd)?;
+    let store = match &etcd {
+        Some(etcd) => JobStore::Managed(etcd.store()),
+        None => JobStore::Embedded(memory),
+    };
+    Ok((store, etcd))
 }
 
 async fn open(
@@ -258,6 +262,7 @@ async fn open(
         page_events,
         node,
         kernel_log,
+        nvml: NvmlWatch::new(&settings.nvml),
         reservation: None,
         ending: None,
         over: false,
@@ -310,7 +315,8 @@ impl Agent {
             self.journal
                 .record_incident(self.generation.number, "agent.replaced", fields);
         }
-        self.ask(&Request::InCharge, Vec::new())
+        self.ask(&Request::InCharge, Vec::new())?;
+        self.look_after_probe()
     }
 
     fn announce(&mut self) {
@@ -423,6 +429,7 @@ impl Agent {
     /// Once in each heartbeat.
     fn beat(&mut self) -> Result<(), AgentError> {
         self.close_incidents();
+        self.look_after_probe()?;
         self.ask(&Request::Alive, Vec::new())
     }
 

@@ -9,8 +9,7 @@ use steadfast_core::{
 use super::launch::own_environment;
 use crate::keeper::protocol::Welcome;
 use crate::managed_etcd::{
-    EtcdHost, Layout, ManagedEtcd, ManagedEtcdError, ManagedEtcdSettings, Pace, SecretSources,
-    Surroundings, derived_ports,
+    ManagedEtcd, ManagedEtcdError, ManagedEtcdSettings, SecretSources, Surroundings,
 };
 use crate::settings::{self, Settings, Witness};
 
@@ -87,35 +86,19 @@ fn boot_id() -> String {
     text.trim().to_owned()
 }
 
-/// The etcd that the nodes of the job run among themselves.
+/// The etcd that the nodes of the job run among themselves, if they do.
 pub(super) async fn managed_etcd(
     settings: &Settings,
-    managed: &settings::ManagedEtcd,
     welcome: &Welcome,
-) -> Result<ManagedEtcd, ManagedEtcdError> {
-    let restart_count = settings.slurm.as_ref().map_or(0, |step| step.restart_count);
-    let (client_port, peer_port) = derived_ports(&settings.job, restart_count);
-    let hosts = managed.hosts.iter();
-    let hosts = hosts.map(|host| EtcdHost::parse(host, client_port, peer_port));
-    let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let layout = Layout {
-        hosts: hosts.collect::<Result<_, _>>()?,
-        servers: index(managed.servers),
-        this_node: index(managed.this_node),
-    };
-    let etcd = ManagedEtcdSettings {
-        layout,
-        job: settings.job.clone(),
-        restart_count,
-        log: settings.log.run_dir.join("etcd.log"),
-        pace: Pace::default(),
+) -> Result<Option<ManagedEtcd>, ManagedEtcdError> {
+    let Some(etcd) = ManagedEtcdSettings::of_job(settings).transpose()? else {
+        return Ok(None);
     };
     let here = Surroundings {
         runtime_dir: welcome.runtime_dir.clone(),
         keeper_token: welcome.token.clone(),
         companion: welcome.companion.clone(),
         secrets: SecretSources::of_environment(&own_environment),
-        search_path: own_environment("PATH").unwrap_or_default(),
     };
-    ManagedEtcd::start(etcd, here).await
+    ManagedEtcd::start(etcd, here).await.map(Some)
 }

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use steadfast_health::gpus::{GpuOwners, NodeGpus, Owner};
+use steadfast_health::gpus::{Gpu, GpuOwners, NodeGpus, Owner};
 use steadfast_health::incidents::{Closed, Incidents, Judged, Sighting, WorkerTrace, blame};
-use steadfast_health::kernel_log::PciAddress;
-use steadfast_health::xid::{Action, Judge, Policy, Severity};
+use steadfast_health::kernel_log::{DriverKind, PciAddress, What};
+use steadfast_health::nvml::{GpuIdentity, Processes};
+use steadfast_health::xid::{Action, Driver, Judge, Policy, Severity};
 use steadfast_process::tree::Process;
 use steadfast_proto::v1::Finding;
 
@@ -21,6 +22,8 @@ use crate::settings::{KernelLogSource, Settings};
 
 /// The first namespace of process ids has this number in every kernel (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// XIDs after which calls about a GPU hang: it is off the bus, or its firmware does not answer.
+const UNRESPONSIVE: [u32; 4] = [79, 95, 119, 120];
 /// Processes of a worker that are remembered, for errors that name one.
 const MOST_PIDS: usize = 1024;
 
@@ -32,6 +35,9 @@ pub(super) struct NodeWatch {
     gpus: NodeGpus,
     owners: GpuOwners,
     job_started_ns: u64,
+    /// `CUDA_VISIBLE_DEVICES` as the job has it.
+    visible: Option<String>,
+    workers: u32,
     /// Whether the kernel log's process ids are those that we see.
     same_pids: bool,
     generation: u64,
@@ -83,6 +89,8 @@ impl NodeWatch {
             owners: gpus.owners(visible.as_deref(), settings.workers),
             gpus,
             job_started_ns,
+            visible,
+            workers: settings.workers,
             same_pids: namespace == Path::new(FIRST_PID_NAMESPACE),
             generation: 0,
             pids: BTreeMap::new(),
@@ -109,6 +117,64 @@ impl NodeWatch {
         {
             self.pids.entry(worker.local_rank).or_default().insert(pid);
         }
+    }
+
+    /// What the driver's library lists goes before what `/proc` shows: it leaves out what this job may not touch.
+    pub(super) fn set_gpus(&mut self, driver: &str, gpus: &[GpuIdentity]) {
+        let gpus = gpus.iter().filter_map(|gpu| {
+            Some(Gpu {
+                pci: PciAddress::parse(&gpu.pci)?,
+                uuid: (!gpu.uuid.is_empty()).then(|| gpu.uuid.clone()),
+                model: gpu.model.clone(),
+            })
+        });
+        self.gpus = NodeGpus::new(gpus.collect());
+        self.owners = self.gpus.owners(self.visible.as_deref(), self.workers);
+        if let Ok(driver) = Driver::parse(driver) {
+            self.incidents.set_driver(driver);
+        }
+    }
+
+    /// Whether the GPU at this address may be the job's.
+    pub(super) fn is_ours(&self, gpu: &str) -> bool {
+        PciAddress::parse(gpu).is_some_and(|pci| self.owners.of(pci) != Owner::Other)
+    }
+
+    /// The GPUs whose firmware does not answer: a call about one would hang.
+    pub(super) fn unresponsive(&self) -> BTreeSet<PciAddress> {
+        let stuck = |judged: &Judged| match &judged.event.what {
+            What::Xid(error) => UNRESPONSIVE.contains(&error.code),
+            What::Driver(event) => event.kind == DriverKind::GspRateLimited,
+            _ => false,
+        };
+        let faults = self.incidents.faults();
+        faults
+            .filter(|(_, fault)| stuck(fault))
+            .map(|(pci, _)| pci)
+            .collect()
+    }
+
+    /// Who holds memory of one of the job's GPUs though it is none of the job's workers, in words.
+    pub(super) fn strangers(&self, gpu: &str, processes: &Processes) -> Vec<String> {
+        if !self.is_ours(gpu) || !self.same_pids {
+            return Vec::new();
+        }
+        let ours = |pid: i32| self.worker_of(u32::try_from(pid).ok()).is_some();
+        let strangers = processes.iter().filter(|(pid, bytes)| {
+            // The driver names processes for a moment longer than they exist.
+            let process = i32::try_from(*pid).ok().and_then(Process::read);
+            let process = process.filter(|process| *bytes > 0 && !process.is_dead());
+            process.is_some_and(|process| !ours(process.pid) && !ours(process.session))
+        });
+        strangers
+            .map(|(pid, bytes)| {
+                format!(
+                    "GPU {gpu}: {} MiB are held by pid {pid}, which is none of this generation's workers; the next one \
+                     may run out of GPU memory",
+                    bytes >> 20
+                )
+            })
+            .collect()
     }
 
     /// The log can be read.

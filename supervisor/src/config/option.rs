@@ -61,6 +61,7 @@ pub(crate) enum Key {
     KernelLog,
     KernelLogTrust,
     XidPolicy,
+    Nvml,
 }
 
 /// One option of `steadfast run`, as a flag, as an environment variable and as a key of a configuration file.

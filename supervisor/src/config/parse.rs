@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use steadfast_health::xid::Policy;
 
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, Stdin, Witness, XidPolicy,
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, Stdin, Witness, XidPolicy,
 };
 
 /// A whole number of at least `least`.
@@ -178,6 +178,18 @@ pub(crate) fn kernel_log(text: &str) -> Result<KernelLogSource, String> {
         "off" => Ok(KernelLogSource::Off),
         path => std::path::absolute(path)
             .map(KernelLogSource::Path)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+/// `auto`, `off` or a path.
+pub(crate) fn nvml(text: &str) -> Result<NvmlUse, String> {
+    match text {
+        "" => Err("must be `auto`, `off` or a file".to_owned()),
+        "auto" => Ok(NvmlUse::Auto),
+        "off" => Ok(NvmlUse::Off),
+        path => std::path::absolute(path)
+            .map(NvmlUse::Path)
             .map_err(|error| error.to_string()),
     }
 }

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 54] = [
+pub(crate) static OPTIONS: [OptionSpec; 55] = [
     option(
         Key::Job,
         "job",
@@ -524,6 +524,16 @@ pub(crate) static OPTIONS: [OptionSpec; 54] = [
         "TOML file that changes what is done about GPU errors (XIDs and SXIDs), as `steadfast xid --policy` takes it.",
     )
     .kind(Kind::Text, "FILE"),
+    option(
+        Key::Nvml,
+        "nvml",
+        Group::Node,
+        "NVIDIA's management library, which tells of GPU errors and of what GPUs need: `auto` uses it where there is a \
+         driver, `off` does not, and a path is the library itself. It runs in a process of its own: a call that hangs \
+         holds up nothing.",
+    )
+    .kind(Kind::Text, "auto|off|FILE")
+    .default("auto"),
 ];
 
 #[cfg(test)]

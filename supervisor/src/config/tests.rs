@@ -47,7 +47,7 @@ fn other_value(name: &str) -> &'static str {
         "log-line-prefix-template" => "${rank}> ",
         "progress-regex" => "step (\\d+)",
         "journal" => "events.jsonl",
-        "kernel-log" => "off",
+        "kernel-log" | "nvml" => "off",
         "kernel-log-trust" => "anyone",
         "xid-policy" => "/dev/null",
         _ => panic!("give {name} a value here"),

@@ -57,6 +57,11 @@ pub(crate) enum Request {
         /// The newest synchronised step, if one was seen.
         progress: Option<Progress>,
     },
+    /// A probe of the agent: it can sleep in the kernel beyond SIGKILL. It is not the job's, and nothing waits for it.
+    Probe {
+        /// Its process id.
+        pid: i32,
+    },
     /// The job is over: clean up and exit with this code.
     Finish {
         /// Exit code of `steadfast` itself.

@@ -16,6 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use steadfast_process::cgroup::Cgroup;
 use steadfast_process::memory_file;
+use steadfast_process::tree::Process;
 
 use super::agent_process::AgentProcess;
 use super::companion::Companion;
@@ -70,6 +71,8 @@ pub(super) struct Keeper {
     look_at: Option<Instant>,
     unkillable: Vec<Unkillable>,
     companion: Companion,
+    /// What agents have started for themselves, of this agent and of earlier ones.
+    probes: Vec<Process>,
     exits: Vec<ExitRecord>,
     next_sequence: u64,
     dropped_bytes: u64,
@@ -87,6 +90,7 @@ struct Fenced {
 struct Finishing {
     exit_code: u8,
     agent_leaves_by: Instant,
+    probes_leave_by: Instant,
 }
 
 impl Keeper {
@@ -128,6 +132,7 @@ impl Keeper {
             look_at: None,
             unkillable: Vec::new(),
             companion: Companion::default(),
+            probes: Vec::new(),
             exits: Vec::new(),
             next_sequence: 1,
             dropped_bytes: 0,
@@ -164,7 +169,14 @@ impl Keeper {
     }
 
     pub(super) fn next_deadline(&self) -> Instant {
-        let leaving = self.finishing.map(|finishing| finishing.agent_leaves_by);
+        let leaving = self
+            .finishing
+            .map(|finishing| match self.agent.pid() {
+                Some(_) => finishing.agent_leaves_by,
+                None => finishing.probes_leave_by,
+            })
+            // What is past is no reason to wake.
+            .filter(|at| *at > Instant::now());
         let agent = if self.finishing.is_some() {
             None
         } else {
@@ -236,6 +248,7 @@ impl Keeper {
                     self.exits.retain(|exit| exit.sequence > sequence);
                 }
                 Request::Release { generation } => self.release(generation),
+                Request::Probe { pid } => self.note_probe(pid),
                 Request::Finish { exit_code } => self.finish(exit_code, now),
             }
         }

@@ -55,8 +55,8 @@ impl ManagedEtcdSettings {
             &etcd.hosts,
             etcd.servers,
             etcd.this_node,
-            etcd.client_port.unwrap_or(client_port),
-            etcd.peer_port.unwrap_or(peer_port),
+            client_port,
+            peer_port,
         );
         Some(layout.map(|layout| {
             ManagedEtcdSettings {

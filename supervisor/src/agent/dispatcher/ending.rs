@@ -22,6 +22,7 @@ impl Agent {
     /// The core has decided that the job is over; what workers left behind must be gone before it is told.
     pub(super) async fn begin_to_end(&mut self, result: JobResult) -> Result<(), AgentError> {
         self.ending = Some(result);
+        self.nvml.close();
         if self.generation.number == 0 || self.generation.stopped {
             return self.finish().await;
         }

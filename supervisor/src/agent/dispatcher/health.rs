@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the node says about its hardware.
+//! What the node says about its hardware: the kernel log, and the driver's library.
 
+use serde_json::json;
 use steadfast_core::MemberEvent;
+use steadfast_health::incidents::Sighting;
+use steadfast_health::nvml::{self, Condition, Report};
 
 use super::Agent;
 use crate::agent::AgentError;
 use crate::agent::kernel_log::FromKernelLog;
 use crate::agent::node_watch::Consequences;
+use crate::agent::nvml_watch::{FromProbe, ProbeNews};
+use crate::keeper::protocol::Request;
 
 impl Agent {
     pub(super) async fn on_kernel_log(&mut self, event: FromKernelLog) -> Result<(), AgentError> {
@@ -23,12 +28,7 @@ impl Agent {
                 place,
                 told,
             } => {
-                let active = self
-                    .generation
-                    .is_active()
-                    .then_some(self.generation.number);
-                let follows = self.node.take(*sighting, told, active);
-                self.carry_out(follows).await?;
+                self.on_sighting(*sighting, told).await?;
                 place.done();
             }
             FromKernelLog::Gap(lost) => {
@@ -48,6 +48,16 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    async fn on_sighting(&mut self, sighting: Sighting, told: bool) -> Result<(), AgentError> {
+        let active = self
+            .generation
+            .is_active()
+            .then_some(self.generation.number);
+        let follows = self.node.take(sighting, told, active);
+        self.nvml.keep_quiet_about(&self.node.unresponsive());
+        self.carry_out(follows).await
     }
 
     async fn carry_out(&mut self, follows: Consequences) -> Result<(), AgentError> {
@@ -80,4 +90,115 @@ impl Agent {
                 .record(self.generation.number, "node.incident_closed", fields);
         }
     }
+
+    pub(super) async fn on_probe(&mut self, event: FromProbe) -> Result<(), AgentError> {
+        let report = match event {
+            FromProbe::Says(report) => report,
+            FromProbe::Gone(reason) => {
+                let news = self.nvml.gone(&reason);
+                self.tell_news(news);
+                return Ok(());
+            }
+        };
+        let before = match &report {
+            Report::Conditions { gpu, .. } => self.nvml.conditions_of(gpu).to_vec(),
+            _ => Vec::new(),
+        };
+        if let Some(news) = self.nvml.note(&report) {
+            self.tell_news(news);
+        }
+        match &report {
+            Report::Opened { driver, gpus, .. } => self.node.set_gpus(driver, gpus),
+            Report::Holders { gpu, processes } => {
+                for text in self.node.strangers(gpu, processes) {
+                    self.say(&text);
+                }
+            }
+            Report::Conditions {
+                gpu,
+                conditions,
+                first,
+                ..
+            } => self.tell_conditions(gpu, &before, conditions, *first),
+            _ => {}
+        }
+        match self.sighting(&report, &before) {
+            Some(sighting) => self.on_sighting(sighting, false).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What a report says that the kernel log says as well.
+    fn sighting(&self, report: &Report, before: &[Condition]) -> Option<Sighting> {
+        match report {
+            Report::Xid { gpu, code, at_ns } => nvml::xid(self.nvml.identity(gpu)?, *code, *at_ns),
+            Report::Lost { gpu, at_ns } => nvml::lost(self.nvml.identity(gpu)?, *at_ns),
+            Report::Conditions {
+                gpu,
+                conditions,
+                first,
+                at_ns,
+            } => {
+                let (from, to) = (recovery(before), recovery(conditions));
+                // What was so at the first look may have been so before the job.
+                let at_ns = if *first { 1 } else { *at_ns };
+                let gpu = self.nvml.identity(gpu)?;
+                (from != to).then(|| nvml::recovery(gpu, from, to, at_ns))?
+            }
+            _ => None,
+        }
+    }
+
+    /// What is wrong with a GPU that was not before.
+    fn tell_conditions(&mut self, gpu: &str, before: &[Condition], now: &[Condition], first: bool) {
+        let ours = self.node.is_ours(gpu);
+        for condition in now.iter().filter(|condition| !before.contains(condition)) {
+            let fields = json!({
+                "gpu": gpu,
+                "condition": condition,
+                "words": condition.to_string(),
+                "action": condition.action().name(),
+                "first": first,
+            });
+            self.journal
+                .record(self.generation.number, "gpu.condition", fields);
+            // What the driver wants is told as XID 154 is.
+            let told = matches!(condition, Condition::Recovery(_)) && !first;
+            if ours && !told && (!first || self.welcome.incarnation == 1) {
+                let note = if first { "note: " } else { "" };
+                self.say(&format!(
+                    "{note}GPU {gpu}: {condition}. {}",
+                    condition.action().advice()
+                ));
+            }
+        }
+    }
+
+    fn tell_news(&mut self, news: ProbeNews) {
+        self.journal
+            .record(self.generation.number, news.kind, news.fields);
+        if let Some(text) = news.say {
+            self.say(&text);
+        }
+    }
+
+    /// Starts the probe when it is due, and looks whether it hangs.
+    pub(super) fn look_after_probe(&mut self) -> Result<(), AgentError> {
+        for news in self.nvml.look() {
+            self.tell_news(news);
+        }
+        match self.nvml.start_if_due() {
+            Some(pid) => self.ask(&Request::Probe { pid: pid.as_raw() }, Vec::new()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number of what the driver says that the GPU needs; 0 for nothing.
+fn recovery(conditions: &[Condition]) -> u32 {
+    let number = |condition: &Condition| match condition {
+        Condition::Recovery(number) => Some(*number),
+        _ => None,
+    };
+    conditions.iter().find_map(number).unwrap_or_default()
 }

@@ -218,6 +218,7 @@ impl Agent {
             self.journal
                 .record_incident(generation, "generation.stopped", fields);
             self.generation.stopped = true;
+            self.nvml.ask_for_holders();
             self.report_unkillable(&unkillable);
             self.ask(&Request::Release { generation }, Vec::new())?;
         }

@@ -85,7 +85,7 @@ impl Agent {
             agent_incarnation: self.welcome.incarnation,
             command: redact::command(&self.settings.command.argv),
             dropped: self.dropped(),
-            health: self.node.status(),
+            health: [self.node.status(), self.nvml.status()].concat(),
         }
     }
 

@@ -14,7 +14,7 @@ const LOST: &str = "NVRM: Xid (PCI:0000:18:00): 79, pid=1, name=x, GPU has falle
 
 /// Two workers on `18:00` and `2a:00`, of three GPUs.
 fn watch() -> NodeWatch {
-    let gpu = |bus: &str| steadfast_health::gpus::Gpu {
+    let gpu = |bus: &str| Gpu {
         pci: PciAddress::parse(&format!("{bus}:00")).unwrap(),
         uuid: None,
         model: String::new(),
@@ -26,6 +26,8 @@ fn watch() -> NodeWatch {
         owners: gpus.owners(Some("0,1"), 2),
         gpus,
         job_started_ns: START,
+        visible: None,
+        workers: 2,
         same_pids: true,
         generation: 0,
         pids: BTreeMap::new(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use steadfast_process::tree;
+use steadfast_process::tree::{self, Process};
 
 use super::{Finishing, Keeper};
 use crate::clock;
@@ -24,6 +24,8 @@ const NOTHING_WORKED: i32 = 70;
 const LAST_GRACE: Duration = Duration::from_secs(2);
 /// How long an agent that announced the end may take to go.
 const AGENT_LEAVES_WITHIN: Duration = Duration::from_secs(5);
+/// How long the probes that die with it may take. One that takes longer hangs in the kernel, and is left to it.
+const PROBES_LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
 impl Keeper {
     pub(super) fn stop(&mut self, request: StopRequest, now: Instant) {
@@ -51,6 +53,7 @@ impl Keeper {
         let mut except: BTreeSet<i32> = self.unkillable.iter().map(|process| process.pid).collect();
         except.extend(self.agent.pid().map(Pid::as_raw));
         except.extend(self.companion.pid().map(Pid::as_raw));
+        except.extend(self.living_probes());
         let numbers = |worker: &Worker| Some((worker.pid?.as_raw(), worker.local_rank));
         let scene = Scene {
             processes: tree::descendants(Pid::this().as_raw(), &except),
@@ -77,6 +80,25 @@ impl Keeper {
                 self.tell_stopped(self.stopped_generation);
             }
         }
+    }
+
+    /// Takes note of a process that the agent started for itself. When the agent dies the kernel kills it and makes it our
+    /// child, so it must be told from what workers leave behind.
+    pub(super) fn note_probe(&mut self, pid: i32) {
+        let living: BTreeSet<i32> = self.living_probes().collect();
+        self.probes.retain(|probe| living.contains(&probe.pid));
+        self.probes.extend(Process::read(pid));
+    }
+
+    /// The probes that still exist; a number that was given to another process since is none.
+    pub(super) fn living_probes(&self) -> impl Iterator<Item = i32> {
+        self.probes
+            .iter()
+            .filter(|probe| {
+                Process::read(probe.pid)
+                    .is_some_and(|now| now.start_ticks == probe.start_ticks && !now.is_dead())
+            })
+            .map(|probe| probe.pid)
     }
 
     pub(super) fn interrupt(&mut self, signal: Signal, now: Instant) {
@@ -185,6 +207,7 @@ impl Keeper {
         self.finishing = Some(Finishing {
             exit_code,
             agent_leaves_by: now + AGENT_LEAVES_WITHIN,
+            probes_leave_by: now + PROBES_LEAVE_WITHIN,
         });
         let sweep = StopRequest {
             generation: self.generation,
@@ -205,6 +228,9 @@ impl Keeper {
             }
             return None;
         }
-        (self.ladder.is_none() && self.companion.is_gone(now)).then_some(finishing.exit_code)
+        // A moment for the probes that the kernel kills with the agent, unless they hang.
+        let probes_left = now < finishing.probes_leave_by && self.living_probes().next().is_some();
+        (self.ladder.is_none() && self.companion.is_gone(now) && !probes_left)
+            .then_some(finishing.exit_code)
     }
 }
