@@ -25,6 +25,7 @@ mod server;
 mod settings;
 mod steward;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use steadfast_coord::Store as _;
 use steadfast_coord::etcd::{EtcdSettings, EtcdStore};
+use steadfast_process::spawn::find_program;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -62,6 +64,8 @@ pub(crate) struct Surroundings {
     pub(crate) companion: Option<CompanionView>,
     /// Where the secret may come from.
     pub(crate) secrets: SecretSources,
+    /// Where etcd is looked for: `PATH`.
+    pub(crate) search_path: OsString,
 }
 
 /// Why there is no managed etcd on this node.
@@ -76,6 +80,11 @@ pub(crate) enum ManagedEtcdError {
     /// No certificates.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
+    /// No program.
+    #[error(
+        "there is no `etcd` on the PATH of this node, which may have to run one: install it (Debian: etcd-server), or name an etcd that runs already with --coord etcd://HOST:2379"
+    )]
+    NoProgram(#[source] io::Error),
     /// The runtime directory cannot be used.
     #[error("could not prepare {path} for etcd")]
     Files {
@@ -220,6 +229,7 @@ async fn others_have_left(store: &EtcdStore, members: &str) {
 struct Prepared {
     settings: ManagedEtcdSettings,
     files: Files,
+    program: PathBuf,
     cluster_token: String,
     secret_origin: String,
     companion: Option<CompanionView>,
@@ -230,6 +240,8 @@ impl Prepared {
         settings: ManagedEtcdSettings,
         here: Surroundings,
     ) -> Result<Prepared, ManagedEtcdError> {
+        let program = find_program("etcd".as_ref(), &here.search_path)
+            .map_err(ManagedEtcdError::NoProgram)?;
         let secret = here.secrets.find()?;
         let files = Files::open(&here.runtime_dir, &here.keeper_token).map_err(|source| {
             ManagedEtcdError::Files {
@@ -246,6 +258,7 @@ impl Prepared {
         Ok(Prepared {
             settings,
             files,
+            program,
             cluster_token: token.to_hex()[..16].to_owned(),
             secret_origin: secret.origin().to_owned(),
             companion: here.companion,
@@ -271,7 +284,7 @@ impl Prepared {
         access.tls = Some(self.files.certificates().client());
         let server = Process {
             layout: Arc::clone(&layout),
-            program: self.settings.program,
+            program: self.program,
             cluster_token: self.cluster_token,
             heartbeat_ms: u32::try_from(pace.heartbeat.as_millis()).unwrap_or(u32::MAX),
             files: self.files.clone(),

@@ -12,8 +12,6 @@ use crate::settings::{Coordination, Settings};
 pub(crate) struct ManagedEtcdSettings {
     /// Where it is.
     pub(crate) layout: Layout,
-    /// Absolute path of etcd itself.
-    pub(crate) program: PathBuf,
     /// Name of the job.
     pub(crate) job: String,
     /// How often the scheduler has started the job again; 0 at first. Each time it is another etcd.
@@ -61,7 +59,6 @@ impl ManagedEtcdSettings {
         Some(layout.map(|layout| {
             ManagedEtcdSettings {
                 layout,
-                program: etcd.program.clone(),
                 job: settings.job.clone(),
                 restart_count,
                 log: settings
@@ -123,7 +120,6 @@ mod tests {
         let ports = managed.layout.hosts.iter();
         assert!(ports.clone().all(|host| host.client_port == client_port));
         assert!(ports.clone().all(|host| host.peer_port == peer_port));
-        assert!(managed.program.ends_with("bin/etcd"));
         assert!(managed.log.ends_with("etcd-host7.log"));
         let embedded = settings(&["steadfast", "run", "--", "train"]);
         assert!(ManagedEtcdSettings::of_job(&embedded).is_none());

@@ -4,17 +4,10 @@
 mod cluster;
 mod node;
 
-use std::path::PathBuf;
-
-/// The program.
-fn etcd() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    steadfast_process::spawn::find_program("etcd".as_ref(), &path).ok()
-}
-
 /// Whether the tests with a real etcd can run; with `CI=true` they must.
 fn etcd_is_there() -> bool {
-    if etcd().is_some() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if super::find_program("etcd".as_ref(), &path).is_ok() {
         return true;
     }
     let is_ci = std::env::var_os("CI").is_some();

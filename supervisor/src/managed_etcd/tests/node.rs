@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::etcd;
 use crate::keeper::companion::Companion;
 use crate::keeper::protocol::{CompanionView, Request};
 use crate::managed_etcd::layout::EtcdHost;
@@ -92,7 +91,6 @@ impl Node {
         let directory = tempfile::tempdir().unwrap();
         let settings = ManagedEtcdSettings {
             layout,
-            program: etcd().expect("the test was not skipped"),
             job: "job".to_owned(),
             restart_count: 0,
             log: directory.path().join("logs/etcd.log"),
@@ -148,6 +146,7 @@ impl Node {
                 text: Some(SecretText(self.secret.clone().into_bytes())),
                 ..SecretSources::default()
             },
+            search_path: std::env::var_os("PATH").unwrap_or_default(),
         };
         let managed = ManagedEtcd::start(self.settings.clone(), here)
             .await
