@@ -44,7 +44,7 @@ pub(crate) use self::client::{LinkState, PeerClient, PeerOrder, PeerTarget};
 pub(crate) use self::digest::Digest;
 pub(crate) use self::event::{CloseReason, EvidenceBundle, EvidenceFailure, PeerEvent};
 pub(crate) use self::identity::{AgentEndpoint, Fingerprint, PeerIdentity};
-pub(crate) use self::server::{EvidenceBounds, OrderError, PeerServer, PeerSettings};
+pub(crate) use self::server::{PeerServer, PeerSettings};
 pub(crate) use self::violation::Violation;
 
 /// Version of what goes over a stream. Both ends must speak the same.

@@ -63,6 +63,12 @@ impl Fencing {
         });
     }
 
+    /// Whether the lease vouches for nothing at present.
+    pub(super) fn has_no_lease(&self, now_ns: u64) -> bool {
+        self.lease
+            .is_some_and(|lease| lease.until.as_nanos() <= now_ns)
+    }
+
     /// What the keeper must be told, if there is a fence.
     pub(super) fn request(&mut self, workers: &Generation, now_ns: u64) -> Option<Request> {
         let lease = self.lease?;

@@ -99,6 +99,7 @@ pub(super) async fn managed_etcd(
         keeper_token: welcome.token.clone(),
         companion: welcome.companion.clone(),
         secrets: SecretSources::of_environment(&own_environment),
+        search_path: own_environment("PATH").unwrap_or_default(),
     };
     ManagedEtcd::start(etcd, here).await.map(Some)
 }

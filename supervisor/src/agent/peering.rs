@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::peers::{
-    self, Digest, Introduction, PeerClient, PeerEvent, PeerIdentity, PeerOrder, PeerServer,
-    PeerSettings, PeerTarget,
+    self, Digest, Introduction, LinkState, PeerClient, PeerEvent, PeerIdentity, PeerOrder,
+    PeerServer, PeerSettings, PeerTarget,
 };
 use crate::settings::Settings;
 
@@ -27,6 +27,7 @@ pub(super) struct Peering {
     digest: watch::Sender<Digest>,
     orders: mpsc::Receiver<PeerOrder>,
     client: JoinHandle<()>,
+    link: watch::Receiver<LinkState>,
     silent: BTreeSet<NodeName>,
 }
 
@@ -61,6 +62,7 @@ impl Peering {
             incarnation: Incarnation(incarnation),
         };
         let client = PeerClient::new(identity, introduction);
+        let link = client.link();
         let client = tokio::spawn(client.run(targets, digests, order_sender));
         Ok(Peering {
             node,
@@ -70,6 +72,7 @@ impl Peering {
             digest,
             orders,
             client,
+            link,
             silent: BTreeSet::new(),
         })
     }
@@ -106,6 +109,14 @@ impl Peering {
             Some((peer.node.clone(), certificate))
         });
         self.server.set_members(members);
+    }
+
+    /// Why there is no stream to the leader, in words, if there should be one.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match &*self.link.borrow() {
+            LinkState::Down { reason } => Some(format!("no stream to the leader: {reason}")),
+            LinkState::NoTarget | LinkState::Connecting | LinkState::Up { .. } => None,
+        }
     }
 
     /// What the next heartbeats say.

@@ -143,7 +143,7 @@ fn managed(
     slurm: Option<&SlurmStep>,
 ) -> Result<ManagedEtcd, ConfigError> {
     // Any node may have to run a server, when one that does is lost.
-    let program = program::resolve(host, "etcd".as_ref(), &host.working_dir)?;
+    program::resolve(host, "etcd".as_ref(), &host.working_dir)?;
     let Some(hosts) = values.parse(Key::Hosts, hosts)? else {
         return Err(ConfigError::Value {
             given: values.given(Key::Coord),
@@ -166,7 +166,6 @@ fn managed(
     };
     let this_node = place::of_this_node(host, values, slurm, &hosts)?;
     Ok(ManagedEtcd {
-        program,
         hosts,
         servers,
         this_node,

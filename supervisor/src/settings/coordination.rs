@@ -70,8 +70,6 @@ pub(crate) struct ManagedEtcd {
     pub(crate) servers: u32,
     /// The place of this node in `hosts`.
     pub(crate) this_node: u32,
-    /// Absolute path of the `etcd` program; it was there and executable when the settings were made.
-    pub(crate) program: PathBuf,
 }
 
 impl Coordination {

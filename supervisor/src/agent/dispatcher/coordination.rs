@@ -9,11 +9,11 @@ use steadfast_core::{Generation, Instant};
 
 use super::Agent;
 use crate::agent::AgentError;
-use crate::agent::peering::FromPeers;
+use crate::agent::peering::{FromPeers, Peering};
 use crate::clock;
 use crate::keeper::protocol::Request;
 use crate::managed_etcd;
-use crate::peers::{Digest, PeerOrder};
+use crate::peers::{Digest, PeerEvent, PeerOrder};
 
 impl Agent {
     /// What vouches for this node's workers has changed: the keeper must know before anything else is done.
@@ -68,6 +68,7 @@ impl Agent {
     pub(super) fn on_peers(&mut self, arrived: FromPeers) {
         match arrived {
             FromPeers::Event(event) => {
+                self.note_peer(&event);
                 let hints = self.peering.as_mut().map(|peering| peering.hints(&event));
                 for hint in hints.unwrap_or_default() {
                     // The next one says as much.
@@ -79,6 +80,46 @@ impl Agent {
                 let _is_waited_for = answer.send(Err(words));
             }
         }
+    }
+
+    fn note_peer(&mut self, event: &PeerEvent) {
+        let (kind, fields) = match event {
+            PeerEvent::Connected { node, .. } => ("peer.connected", json!({ "peer": node.0 })),
+            PeerEvent::Silent {
+                node, silent_for, ..
+            } => (
+                "peer.silent",
+                json!({ "peer": node.0, "seconds": silent_for.as_secs_f64() }),
+            ),
+            PeerEvent::Closed { node, reason, .. } => (
+                "peer.closed",
+                json!({ "peer": node.0, "reason": reason.to_string() }),
+            ),
+            PeerEvent::Refused {
+                node, violation, ..
+            } => (
+                "peer.refused",
+                json!({ "peer": node.0, "reason": violation.to_string() }),
+            ),
+            PeerEvent::Digest { .. } | PeerEvent::Evidence { .. } => return,
+        };
+        self.journal.record(self.generation.number, kind, fields);
+    }
+
+    /// What is not as it should be between this node and the others, in words.
+    pub(super) fn coordination_trouble(&self) -> Vec<String> {
+        let lease = self
+            .fencing
+            .has_no_lease(clock::monotonic_ns())
+            .then(|| {
+                "the lease of this node has run out, since the coordination store does not answer; its workers go on \
+                 only while their steps prove that all others live"
+                    .to_owned()
+            });
+        let etcd = self.managed_etcd.as_ref();
+        let etcd = etcd.and_then(|etcd| etcd.trouble().borrow().clone());
+        let link = self.peering.as_ref().and_then(Peering::trouble);
+        lease.into_iter().chain(etcd).chain(link).collect()
     }
 
     pub(super) fn on_known_peers(&mut self) {

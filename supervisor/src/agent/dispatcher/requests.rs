@@ -70,7 +70,10 @@ impl Agent {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             generation: view.generation.0,
             state: state_name(&view).to_owned(),
-            reason: reason(&view),
+            reason: std::iter::once(reason(&view))
+                .chain(self.coordination_trouble())
+                .collect::<Vec<_>>()
+                .join("; "),
             world_size: view.plan.as_ref().map_or(0, |plan| plan.world_size.into()),
             restarts_used: view.restarts_used,
             restarts_allowed: self.settings.max_restarts,
