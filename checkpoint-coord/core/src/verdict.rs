@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_proto::v1::{FaultRole, Finding};
+use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
 use crate::member::kinds;
 
@@ -21,6 +21,7 @@ pub(crate) struct Verdict {
 /// Picks the root cause: the earliest finding that may be a cause, else the earliest of all. `None` without findings.
 pub(crate) fn find_root_cause(findings: Vec<Finding>) -> Option<Verdict> {
     let mut findings = one_for_each_worker(findings);
+    blame_lost_nodes(&mut findings);
     let nodes: BTreeSet<_> = findings.iter().map(|finding| &finding.node).collect();
     // The monotonic clock is the better one, but it says nothing about another node's.
     let one_clock = nodes.len() <= 1;
@@ -41,6 +42,36 @@ pub(crate) fn find_root_cause(findings: Vec<Finding>) -> Option<Verdict> {
         root,
         others: findings,
     })
+}
+
+/// A node that is lost takes the connections of all others with it, and most programs end by that. It is noticed last,
+/// when its lease ends, but it was first: ends of workers elsewhere that can be explained by it are its consequences.
+fn blame_lost_nodes(findings: &mut [Finding]) {
+    let lost: BTreeSet<String> = findings
+        .iter()
+        .filter(|finding| finding.kind == kinds::MEMBER_LOST)
+        .map(|finding| finding.node.clone())
+        .collect();
+    if lost.is_empty() {
+        return;
+    }
+    for finding in findings {
+        let is_end = matches!(
+            finding.kind.as_str(),
+            kinds::WORKER_EXITED | kinds::WORKER_DYING
+        );
+        let speaks_for_itself = finding.repeatability() == Repeatability::Certain
+            || !matches!(
+                finding.class(),
+                FaultClass::Unknown
+                    | FaultClass::Program
+                    | FaultClass::Killed
+                    | FaultClass::Network
+            );
+        if is_end && !speaks_for_itself && !lost.contains(&finding.node) {
+            finding.role = FaultRole::Consequence.into();
+        }
+    }
 }
 
 /// A worker that was seen dying and then reaped is one event: what is known from its exit, at the earlier time.
@@ -94,6 +125,24 @@ mod tests {
         assert_eq!(verdict.root.local_rank, Some(2));
         assert_eq!(verdict.others.len(), 2);
         assert_eq!(verdict.others[0].local_rank, Some(0));
+    }
+
+    #[test]
+    fn a_lost_node_explains_the_ends_of_workers_elsewhere_unless_they_explain_themselves() {
+        let mut lost = finding("b", 0, u64::MAX, FaultRole::Cause);
+        lost.kind = kinds::MEMBER_LOST.to_owned();
+        lost.wall_ms = i64::MAX;
+        let mut exit = finding("a", 1, 10, FaultRole::Cause);
+        exit.class = FaultClass::Program.into();
+        let verdict = find_root_cause(vec![exit.clone(), lost.clone()]).unwrap();
+        assert_eq!(verdict.root.node, "b");
+        let mut memory = exit.clone();
+        memory.class = FaultClass::HostMemory.into();
+        let verdict = find_root_cause(vec![memory, lost.clone()]).unwrap();
+        assert_eq!(verdict.root.node, "a");
+        exit.repeatability = Repeatability::Certain.into();
+        let verdict = find_root_cause(vec![exit, lost]).unwrap();
+        assert_eq!(verdict.root.node, "a");
     }
 
     #[test]
