@@ -281,6 +281,7 @@ impl Prepared {
         let (store, store_receiver) = watch::channel(None);
         let (trouble, trouble_receiver) = watch::channel(Some("etcd has not answered yet".into()));
         let mut access = EtcdSettings::new(Vec::new());
+        access.lease_timeout = access.lease_timeout.min(self.settings.lease / 3);
         access.tls = Some(self.files.certificates().client());
         let server = Process {
             layout: Arc::clone(&layout),

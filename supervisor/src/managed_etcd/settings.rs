@@ -18,6 +18,8 @@ pub(crate) struct ManagedEtcdSettings {
     pub(crate) restart_count: u32,
     /// The file in the log directory for what etcd prints.
     pub(crate) log: PathBuf,
+    /// The shortest lease that the node can come to have: a renewal that fails must leave time for another try.
+    pub(crate) lease: Duration,
     /// How fast everything goes.
     pub(crate) pace: Pace,
 }
@@ -65,6 +67,7 @@ impl ManagedEtcdSettings {
                     .log
                     .run_dir
                     .join(format!("etcd-{}.log", settings.node)),
+                lease: settings.elastic.shortest_lease(),
                 pace: Pace::default(),
             }
         }))
@@ -120,6 +123,7 @@ mod tests {
         let ports = managed.layout.hosts.iter();
         assert!(ports.clone().all(|host| host.client_port == client_port));
         assert!(ports.clone().all(|host| host.peer_port == peer_port));
+        assert_eq!(managed.lease, Duration::from_secs(2));
         assert!(managed.log.ends_with("etcd-host7.log"));
         let embedded = settings(&["steadfast", "run", "--", "train"]);
         assert!(ManagedEtcdSettings::of_job(&embedded).is_none());

@@ -289,6 +289,10 @@ impl Steward {
             initial_cluster,
             has_had_data: false,
         });
+        // Never used again, and of no use: another keeper or place has other data.
+        if let Err(error) = self.files.remove_other_data(self.state.place.as_ref()) {
+            self.tell_once(format!("old data of etcd cannot be removed: {error}"));
+        }
         self.publish();
     }
 

@@ -93,6 +93,7 @@ impl Node {
             layout,
             job: "job".to_owned(),
             restart_count: 0,
+            lease: Duration::from_secs(10),
             log: directory.path().join("logs/etcd.log"),
             pace,
         };
