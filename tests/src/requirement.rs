@@ -18,6 +18,8 @@ pub enum Requirement {
     FirstPidNamespace,
     /// The right to read the machine's kernel log, and to write to it.
     KernelLog,
+    /// etcd on the `PATH`.
+    Etcd,
     /// Python 3 (`/usr/bin/python3`).
     Python,
     /// `PyTorch` for `/usr/bin/python3`.
@@ -60,6 +62,11 @@ impl Requirement {
                     .open("/dev/kmsg")
                     .is_ok(),
                 "access to /dev/kmsg",
+            ),
+            Self::Etcd => (
+                std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+                    .any(|directory| directory.join("etcd").is_file()),
+                "etcd on the PATH (Debian: etcd-server)",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
             Self::Torch => (

@@ -5,6 +5,8 @@
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use steadfast_process::tree::Process;
+
 use super::*;
 use crate::cli::{Invocation, parse};
 use crate::config::Host;
@@ -129,7 +131,7 @@ fn the_companion_outlives_the_workers_and_ends_with_the_job() {
         scene.turn_until("the generation ends", |keeper, _| {
             keeper.stopped_generation == generation
         });
-        let process = steadfast_process::tree::Process::read(companion);
+        let process = Process::read(companion);
         assert!(
             process.is_some_and(|process| !process.is_dead()),
             "the companion is none of the workers"
