@@ -27,7 +27,7 @@ use steadfast_core::{
 };
 
 use crate::{Store, StoreError, Watch, WatchError};
-use calls::{Calls, Done};
+use calls::{Calls, Done, Reading};
 pub use host::{Hint, HostEffect, SessionPorts};
 use lease::{Held, Lease};
 pub use peers::{Peer, Peers};
@@ -133,7 +133,6 @@ struct Session<S, C> {
 }
 
 /// One thing that happened.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Input {
     Agent(Option<MemberEvent>),
     Hint(Hint),
@@ -239,22 +238,25 @@ impl<S: Store, C: Clock> Session<S, C> {
                     tracing::warn!(%error, "Failed to write the member's report; it is tried again.");
                 }
                 // Whatever became of it: what stands in the store tells.
-                self.calls.read_own(&self.settings.member, answer.ok());
+                let reading = answer.map_or(Reading::AfterUnknown, Reading::AfterRefusal);
+                self.calls.read_own(&self.settings.member, reading);
                 Ok(())
             }
-            Done::OwnRecord(Ok((record, revision)), answer) => {
+            Done::OwnRecord(Ok((record, revision)), reading) => {
                 self.tell_member(MemberEvent::OwnRecord { record, revision })?;
-                match answer {
-                    Some(Some(outcome)) => self.tell_member(MemberEvent::WriteDone(outcome)),
-                    Some(None) => self.tell_member(MemberEvent::WriteFailed),
-                    None => Ok(()),
+                match reading {
+                    Reading::AfterRefusal(outcome) => {
+                        self.tell_member(MemberEvent::WriteDone(outcome))
+                    }
+                    Reading::AfterUnknown => self.tell_member(MemberEvent::WriteFailed),
+                    Reading::ByItself => Ok(()),
                 }
             }
-            Done::OwnRecord(Err(error), answer) => {
+            Done::OwnRecord(Err(error), reading) => {
                 tracing::warn!(%error, "Failed to read the member's record; it is tried again.");
-                match answer {
-                    Some(_) => self.tell_member(MemberEvent::WriteFailed),
-                    None => Ok(()),
+                match reading {
+                    Reading::ByItself => Ok(()),
+                    _ => self.tell_member(MemberEvent::WriteFailed),
                 }
             }
             Done::LeaderWrite(Ok(outcome)) => self.tell_leader(LeaderEvent::WriteDone(outcome)),
@@ -262,29 +264,52 @@ impl<S: Store, C: Clock> Session<S, C> {
                 tracing::warn!(%error, "Failed to write the leader's decision; it is tried again.");
                 self.tell_leader(LeaderEvent::WriteFailed)
             }
+            Done::Relisted(Ok((entries, revision, watch))) => {
+                self.take_in_listing(entries, revision, watch)
+            }
+            Done::Relisted(Err(error)) => {
+                tracing::warn!(%error, "Failed to read the store anew; it is tried again.");
+                self.relist_at = Some(now + RETRY);
+                Ok(())
+            }
+            about_lease @ (Done::Granted(..) | Done::Renewed(_)) => {
+                self.take_in_lease(now, about_lease)
+            }
+            about_election => {
+                self.take_in_election(now, about_election);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_in_election(&mut self, now: Instant, done: Done) {
+        match done {
             Done::Elected(Ok(outcome), lease) if outcome.succeeded => {
                 self.lease.has_leader(lease);
                 self.elected = Some(outcome.revision);
                 self.relist();
-                Ok(())
             }
             Done::Retired(Ok(outcome)) if outcome.succeeded => {
                 self.calls.elect(&self.settings.member, self.lease.id());
-                Ok(())
             }
             Done::Elected(outcome, _) | Done::Retired(outcome) => {
                 if let Err(error) = outcome {
                     tracing::warn!(%error, "Failed to take the leadership; it is tried again.");
                 }
                 self.campaign_at = Some(now + RETRY);
-                Ok(())
             }
             Done::LeaderMoved(outcome, lease) => {
-                if outcome.is_ok_and(|outcome| outcome.succeeded) {
-                    self.lease.has_leader(lease);
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, "Failed to move the leadership to another lease; it may be lost, and taken anew.");
                 }
-                Ok(())
+                self.lease.has_leader(lease);
             }
+            _ => {}
+        }
+    }
+
+    fn take_in_lease(&mut self, now: Instant, done: Done) -> Result<(), SessionError> {
+        match done {
             Done::Granted(Ok(lease), ttl, sent) => {
                 let held = Held::granted(lease, ttl, sent);
                 self.lease.move_to(held, self.leader.is_some());
@@ -316,14 +341,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                 self.renew_at = now + RETRY;
                 Ok(())
             }
-            Done::Relisted(Ok((entries, revision, watch))) => {
-                self.take_in_listing(entries, revision, watch)
-            }
-            Done::Relisted(Err(error)) => {
-                tracing::warn!(%error, "Failed to read the store anew; it is tried again.");
-                self.relist_at = Some(now + RETRY);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 

@@ -44,6 +44,14 @@ pub(crate) use self::client::{LinkState, PeerClient, PeerOrder, PeerTarget};
 pub(crate) use self::digest::Digest;
 pub(crate) use self::event::{CloseReason, EvidenceBundle, EvidenceFailure, PeerEvent};
 pub(crate) use self::identity::{AgentEndpoint, Fingerprint, PeerIdentity};
+#[cfg_attr(
+    not(test),
+    expect(
+        unused_imports,
+        reason = "evidence is asked for once stalls are judged"
+    )
+)]
+pub(crate) use self::server::{EvidenceBounds, OrderError};
 pub(crate) use self::server::{PeerServer, PeerSettings};
 pub(crate) use self::violation::Violation;
 

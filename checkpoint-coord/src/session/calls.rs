@@ -25,8 +25,8 @@ type OwnRecord = (Option<KeyValue>, Revision);
 pub(super) enum Done {
     /// The member's report was written, bound to that lease.
     MemberWrite(Result<Outcome, StoreError>, LeaseId),
-    /// The member's record was read; with it, what had become of the write before (`None` in it: nobody knows).
-    OwnRecord(Result<OwnRecord, StoreError>, Option<Option<Outcome>>),
+    /// The member's record was read, for that reason.
+    OwnRecord(Result<OwnRecord, StoreError>, Reading),
     LeaderWrite(Result<Outcome, StoreError>),
     /// The leader's key was written, bound to that lease.
     Elected(Result<Outcome, StoreError>, LeaseId),
@@ -41,12 +41,23 @@ pub(super) enum Done {
     Relisted(Result<Listing, StoreError>),
 }
 
+/// Why the member's record is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reading {
+    /// A write of it was refused.
+    AfterRefusal(Outcome),
+    /// Nobody knows what became of a write of it.
+    AfterUnknown,
+    /// To see whether it has changed.
+    ByItself,
+}
+
 pub(super) struct Calls<S> {
     store: S,
     member_write: Call<Outcome>,
     member_write_lease: LeaseId,
     own_record: Call<OwnRecord>,
-    own_record_answer: Option<Option<Outcome>>,
+    own_record_reading: Reading,
     leader_write: Call<Outcome>,
     election: Call<Outcome>,
     election_lease: LeaseId,
@@ -66,7 +77,7 @@ impl<S: Store> Calls<S> {
             member_write: None,
             member_write_lease: LeaseId(0),
             own_record: None,
-            own_record_answer: None,
+            own_record_reading: Reading::ByItself,
             leader_write: None,
             election: None,
             election_lease: LeaseId(0),
@@ -86,15 +97,15 @@ impl<S: Store> Calls<S> {
     }
 
     /// Reads the member's record after a write of it that did not succeed, or of which nobody knows.
-    pub(super) fn read_own(&mut self, own: &MemberSettings, answer: Option<Outcome>) {
-        self.own_record_answer = Some(answer);
+    pub(super) fn read_own(&mut self, own: &MemberSettings, reading: Reading) {
+        self.own_record_reading = reading;
         self.own_record = Some(self.get_own(own));
     }
 
     /// Reads the member's record to see whether it has changed.
     pub(super) fn look_for_own(&mut self, own: &MemberSettings) {
         if self.own_record.is_none() {
-            self.own_record_answer = None;
+            self.own_record_reading = Reading::ByItself;
             self.own_record = Some(self.get_own(own));
         }
     }
@@ -212,8 +223,8 @@ impl<S: Store> Calls<S> {
                 })
                 .or_else(|| poll.call(&mut self.leader_write, Done::LeaderWrite))
                 .or_else(|| {
-                    let answer = self.own_record_answer;
-                    poll.call(&mut self.own_record, |read| Done::OwnRecord(read, answer))
+                    let reading = self.own_record_reading;
+                    poll.call(&mut self.own_record, |read| Done::OwnRecord(read, reading))
                 })
                 .or_else(|| poll.call(&mut self.retirement, Done::Retired))
                 .or_else(|| {

@@ -126,7 +126,7 @@ impl Decisions {
                     Err(_) => None,
                 };
                 match store {
-                    Some(store) => run(store, settings, ports).await,
+                    Some(store) => Box::pin(run(store, settings, ports)).await,
                     None => Err(SessionError::Store {
                         operation: "use the job's own etcd",
                         source: StoreError::Unavailable("it is not run any more".to_owned()),

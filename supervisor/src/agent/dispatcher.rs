@@ -10,10 +10,10 @@ mod effects;
 mod ending;
 mod health;
 mod notices;
+mod opening;
 mod progress;
 mod requests;
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -24,29 +24,27 @@ use steadfast_process::channel::Channel;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::control::{self, ControlRequest};
-use super::decisions::{self, Decisions, JobStore};
+use super::control::ControlRequest;
 use super::dying::DyingWatch;
 use super::fencing::Fencing;
 use super::generation::Generation;
-use super::kernel_log::{self, FromKernelLog};
-use super::link::{Arrival, Link};
+use super::kernel_log::FromKernelLog;
+use super::link::Link;
 use super::node_watch::NodeWatch;
 use super::nvml_watch::NvmlWatch;
 use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
-use super::{AgentError, launch, membership};
+use super::{AgentError, launch};
 use crate::clock;
 use crate::hook::Hook;
-use crate::journal::{Journal, JournalIdentity};
-use crate::keeper::protocol::{Notice, Request, Welcome};
-use crate::keeper::runtime_dir::SOCKET_NAME;
+use crate::journal::Journal;
+use crate::keeper::protocol::{Request, Welcome};
 use crate::managed_etcd::{self, ManagedEtcd};
-use crate::output::{ConsoleTargets, OutputEvent, OutputSettings, Outputs};
+use crate::output::{OutputEvent, Outputs};
 use crate::redact;
-use crate::settings::{Coordination, Settings};
+use crate::settings::Settings;
 
 /// How often the workers are looked at for signs that they are about to be gone.
 const LOOK_FOR_DYING: Duration = Duration::from_millis(80);
@@ -89,10 +87,13 @@ struct Inputs {
 /// Runs the agent until the job is over or the keeper is dead.
 pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), AgentError> {
     let mut link = Link::new(channel).map_err(AgentError::Link)?;
-    let Some((welcome, store_memory)) = be_welcomed(&mut link).await? else {
+    let Some((welcome, store_memory)) = opening::be_welcomed(&mut link).await? else {
         return Ok(());
     };
-    let (mut agent, mut inputs) = open(settings, welcome, link, store_memory).await?;
+    let opened = opening::open(settings, welcome, link, store_memory).await?;
+    let Some((mut agent, mut inputs)) = opened else {
+        return Ok(());
+    };
     agent.take_charge().await?;
     let mut heartbeat = interval(agent.settings.agent_heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -128,26 +129,6 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
     Ok(())
 }
 
-/// Waits for the keeper's first notice. `None` when the keeper is dead already.
-async fn be_welcomed(link: &mut Link) -> Result<Option<(Welcome, OwnedFd)>, AgentError> {
-    let strange = |what: &str| AgentError::Link(io::Error::other(what.to_owned()));
-    let Some(arrival) = link.next().await.map_err(AgentError::Link)? else {
-        return Ok(None);
-    };
-    let Arrival {
-        notice: Notice::Welcome(welcome),
-        descriptors,
-    } = arrival
-    else {
-        return Err(strange("the first notice is no welcome"));
-    };
-    let memory = descriptors
-        .into_iter()
-        .next()
-        .ok_or_else(|| strange("the store's memory is missing"))?;
-    Ok(Some((welcome, memory)))
-}
-
 /// The next that comes from another agent; nothing ever, where there is no talk with others.
 async fn next_of_peers(peering: &mut Option<Peering>) -> FromPeers {
     match peering {
@@ -161,134 +142,6 @@ async fn next_of_etcd(etcd: &mut Option<ManagedEtcd>) -> Option<managed_etcd::Ev
         Some(etcd) => etcd.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// The job's store, and the etcd under it if that is the job's own.
-async fn open_store(
-    settings: &Settings,
-    welcome: &Welcome,
-    memory: OwnedFd,
-) -> Result<(JobStore, Option<ManagedEtcd>), AgentError> {
-    if let Coordination::Etcd(address) = &settings.coordination {
-        return Ok((JobStore::in_etcd(address, &settings.elastic)?, None));
-    }
-    let etcd = membership::managed_etcd(settings, welcome)
-        .await
-        .map_err(AgentError::ManagedEtcd)?;
-    let store = match &etcd {
-        Some(etcd) => JobStore::Managed(etcd.store()),
-        None => JobStore::Embedded(memory),
-    };
-    Ok((store, etcd))
-}
-
-async fn open(
-    settings: Settings,
-    welcome: Welcome,
-    link: Link,
-    store_memory: OwnedFd,
-) -> Result<(Agent, Inputs), AgentError> {
-    let (output_sender, output_events) = mpsc::unbounded_channel();
-    let (control_sender, control) = mpsc::channel(16);
-    let (message_sender, messages) = mpsc::unbounded_channel();
-    let console = ConsoleTargets::inherited().map_err(|source| AgentError::System {
-        what: "use the console",
-        source,
-    })?;
-    let outputs = Outputs::new(output_settings(&settings), console, output_sender)
-        .map_err(AgentError::Output)?;
-    let identity = JournalIdentity {
-        job: settings.job.clone(),
-        node: settings.node.clone(),
-    };
-    let report = move |text| drop(message_sender.send(text));
-    let journal = Journal::open(settings.journal.clone(), identity, report).map_err(|source| {
-        AgentError::System {
-            what: "start the journal's thread",
-            source,
-        }
-    })?;
-    if let Err(error) = control::serve(&welcome.runtime_dir.join(SOCKET_NAME), control_sender) {
-        outputs.say(&format!(
-            "steadfast: status, stop and restart do not work: no control socket ({error})"
-        ));
-    }
-    let hook = Hook::new(&welcome.runtime_dir);
-    let (page_sender, page_events) = mpsc::unbounded_channel();
-    let pages =
-        PageWatch::start(hook.clone(), page_sender).map_err(|source| AgentError::System {
-            what: "start the thread for progress pages",
-            source,
-        })?;
-    let node = NodeWatch::new(&settings, welcome.started_ns, &launch::own_environment);
-    let kernel_log = kernel_log::start(&settings, &welcome.runtime_dir).map_err(|source| {
-        AgentError::System {
-            what: "start the kernel log's thread",
-            source,
-        }
-    })?;
-    let mut peering = None;
-    if settings.coordination.is_fenced() {
-        match Peering::start(&settings, welcome.started_ns).await {
-            Ok(started) => peering = Some(started),
-            Err(error) => outputs.say(&format!(
-                "steadfast: no talk with the supervisors of other nodes ({error}); the job works, but a node that falls \
-                 silent is noticed later"
-            )),
-        }
-    }
-    let endpoint = peering.as_ref().map(Peering::endpoint);
-    let member = membership::member_settings(&settings, &welcome, endpoint);
-    let (store, managed_etcd) = open_store(&settings, &welcome, store_memory).await?;
-    let session_settings = decisions::session_settings(
-        member,
-        &settings.coordination,
-        &settings.elastic,
-        welcome.incarnation > 1,
-    );
-    let Decisions {
-        events,
-        hints,
-        effects,
-        status,
-        peers: known_peers,
-        session,
-    } = Decisions::start(session_settings, store)?;
-    let agent = Agent {
-        generation: Generation::default(),
-        dying: DyingWatch::default(),
-        hook,
-        pages,
-        page_events,
-        node,
-        kernel_log,
-        nvml: NvmlWatch::new(&settings.nvml),
-        reservation: None,
-        ending: None,
-        over: false,
-        session: events,
-        hints,
-        known_peers,
-        peering,
-        managed_etcd,
-        fencing: Fencing::new(settings.elastic.witness),
-        view: status,
-        settings,
-        welcome,
-        link,
-        outputs,
-        output_events,
-        journal,
-    };
-    Ok((
-        agent,
-        Inputs {
-            effects,
-            session,
-            control,
-            messages,
-        },
-    ))
 }
 
 impl Agent {
@@ -451,20 +304,5 @@ impl Agent {
         // A session that has ended does not listen any more; what it has come to is taken in next.
         let _has_ended = self.session.send(event).await;
         Ok(())
-    }
-}
-
-fn output_settings(settings: &Settings) -> OutputSettings {
-    OutputSettings {
-        log: settings.log.clone(),
-        mode: settings.mode,
-        workers: settings.workers,
-        role: settings.role.clone(),
-        hostname: settings.node.clone(),
-        // Checked when the settings were made.
-        progress_regex: settings
-            .progress_regex
-            .as_deref()
-            .and_then(|text| regex::bytes::Regex::new(text).ok()),
     }
 }

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_keeper_hears_of_new_steps_now_and_then() {
         let mut fencing = Fencing::new(Witness::Auto);
-        assert_eq!(fencing.request(&workers(4), SECOND).is_some(), false);
+        assert!(fencing.request(&workers(4), SECOND).is_none());
         fencing.renew(
             Instant::from_nanos(7),
             CoreGeneration(3),

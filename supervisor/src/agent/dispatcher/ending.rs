@@ -14,7 +14,7 @@ use crate::keeper::protocol::{Request, StopRequest};
 use crate::managed_etcd::Departure;
 
 /// How long the console is waited for at the end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// SIGTERM and the grace for what finished workers left behind.
 const SWEEP: (i32, u64) = (15, 2000);
 

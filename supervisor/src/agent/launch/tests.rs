@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use steadfast_core::{Endpoint, Generation, PlanPhase, Rank};
+use steadfast_core::{Endpoint, Generation, Incarnation, PlanPhase, Rank};
 
 use super::*;
 use crate::cli::{Invocation, parse};

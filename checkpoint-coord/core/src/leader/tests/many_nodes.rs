@@ -313,7 +313,7 @@ fn a_node_that_is_lost_again_and_again_waits_before_it_gets_ranks_unless_it_is_n
         bench.report("a", MemberPhase::Stopped, |_| {});
         assert_eq!(bench.nodes(), ["a"]);
         bench.report("a", MemberPhase::Running, |record| {
-            record.step = Some(losses)
+            record.step = Some(losses);
         });
         let back = bench.now;
         bench.member(&idle("b"));
@@ -323,7 +323,7 @@ fn a_node_that_is_lost_again_and_again_waits_before_it_gets_ranks_unless_it_is_n
         let quarantine = [0, 60, 120][usize::try_from(losses - 1).unwrap()];
         assert_eq!(bench.now - back, Duration::from_secs(quarantine));
         bench.report("a", MemberPhase::Stopped, |record| {
-            record.step = Some(losses)
+            record.step = Some(losses);
         });
     }
     // Alone, it is better than nobody.
@@ -339,12 +339,12 @@ fn a_job_grows_when_it_is_told_to() {
         let mut bench = Bench::with(1, 2, &["a"], |spec| spec.grow = grow);
         bench.wait(30 * SECOND);
         bench.report("a", MemberPhase::Running, |record| {
-            record.checkpoint = Some(5)
+            record.checkpoint = Some(5);
         });
         bench.member(&idle("b"));
         let at_once = bench.is_drained();
         bench.report("a", MemberPhase::Running, |record| {
-            record.checkpoint = Some(6)
+            record.checkpoint = Some(6);
         });
         (at_once, bench.is_drained(), bench)
     };
