@@ -37,7 +37,8 @@ impl Budget {
         *best = (*best).max(step);
     }
 
-    pub(super) fn agent_died(&mut self) {
+    /// See [`Self::forgetful`].
+    pub(super) fn forgets(&mut self) {
         self.forgetful = true;
     }
 
