@@ -34,8 +34,6 @@ pub(crate) struct Session {
     pub(crate) lease: Option<Lease>,
     /// What the keeper was told last.
     pub(crate) fence: Option<(Instant, Generation, Duration)>,
-    /// What was in the store at this revision was there before us.
-    pub(crate) opened_at: Revision,
     pub(crate) calls: Calls,
     pub(crate) renew_at: Option<Instant>,
     pub(crate) campaign_at: Option<Instant>,

@@ -319,7 +319,7 @@ impl Checker {
 
     /// An agent stops workers because somebody asked for it.
     pub(crate) fn stops_on_request(&self, node: usize, reason: &str) -> Checked {
-        if reason == ASKED && !self.asked_is_stored {
+        if reason == ASKED && !self.asked_is_stored && !self.causes.was_signalled(node) {
             let message = format!(
                 "node-{node} stops its workers as it was asked to, but nobody could know that if it died now"
             );
@@ -346,9 +346,10 @@ impl Checker {
         self.budget.forgets();
     }
 
-    pub(crate) fn step(&mut self, generation: u64, step: u64) {
+    /// A generation makes a step; `heard` if somebody can tell the leader.
+    pub(crate) fn step(&mut self, generation: u64, step: u64, heard: bool) {
         self.budget.step(generation, step);
-        self.causes.step(generation);
+        self.causes.step(generation, heard);
     }
 
     pub(crate) fn restart_asked(&mut self, generation: u64) {

@@ -278,8 +278,7 @@ impl World {
             | Event::GraceOver(node, _)
             | Event::GivesUp(node, _)
             | Event::FenceDue(node, _)
-            | Event::Ready(node, _)
-            | Event::StepDone(node, ..) => (*node, None),
+            | Event::Ready(node, _) => (*node, None),
             _ => return None,
         };
         let node = &self.nodes[index];

@@ -21,13 +21,16 @@ pub(crate) struct Causes {
     restarts_asked: BTreeSet<u64>,
     end_asked: bool,
     leaves_asked: BTreeSet<usize>,
-    /// Nodes whose wish to leave has a generation to end, by the records.
+    /// Nodes whose supervisor got a signal: its keeper remembers it, whatever becomes of the agent.
+    signalled: BTreeSet<usize>,
     disturbed_until: u64,
     ever_disturbed: bool,
     /// Until when the leader may be behind.
     lagging_until: u64,
-    /// When each generation made its last step.
+    /// When each generation made its last step as a whole that somebody could tell the leader of.
     steps: BTreeMap<u64, u64>,
+    /// When any of its workers did.
+    latest: BTreeMap<u64, u64>,
 }
 
 impl Causes {
@@ -40,10 +43,12 @@ impl Causes {
             restarts_asked: BTreeSet::new(),
             end_asked: false,
             leaves_asked: BTreeSet::new(),
+            signalled: BTreeSet::new(),
             disturbed_until: 0,
             ever_disturbed: false,
             lagging_until: 0,
             steps: BTreeMap::new(),
+            latest: BTreeMap::new(),
         }
     }
 
@@ -81,8 +86,18 @@ impl Causes {
         self.leaves_asked.insert(node);
     }
 
-    pub(super) fn step(&mut self, generation: u64) {
-        self.steps.insert(generation, self.now);
+    /// All workers of the generation make a step.
+    pub(super) fn step(&mut self, generation: u64, heard: bool) {
+        if heard {
+            self.steps.insert(generation, self.now);
+        }
+        self.step_of_one(generation, self.now);
+    }
+
+    /// A worker that was cut off makes, at that time, the step that was on its way.
+    pub(crate) fn step_of_one(&mut self, generation: u64, at: u64) {
+        let last = self.latest.entry(generation).or_default();
+        *last = at.max(*last);
     }
 
     pub(super) fn is_disturbed(&self) -> bool {
@@ -91,6 +106,15 @@ impl Causes {
 
     pub(super) fn was_ever_disturbed(&self) -> bool {
         self.shaky_store || self.ever_disturbed
+    }
+
+    /// The supervisor of the node got a signal that asks it to end.
+    pub(crate) fn signalled(&mut self, node: usize) {
+        self.signalled.insert(node);
+    }
+
+    pub(super) fn was_signalled(&self, node: usize) -> bool {
+        self.signalled.contains(&node)
     }
 
     pub(super) fn was_asked_to_end(&self) -> bool {
@@ -117,9 +141,9 @@ impl Causes {
         self.done.get(&generation)
     }
 
-    /// When the generation made its last step.
+    /// When a worker of the generation made its last step.
     pub(super) fn last_step(&self, generation: u64) -> Option<u64> {
-        self.steps.get(&generation).copied()
+        self.latest.get(&generation).copied()
     }
 
     /// Whether the leader should know by now what came into the store at that time.
@@ -131,7 +155,8 @@ impl Causes {
     pub(super) fn is_vouched_for(&self, generation: u64, window: u64) -> bool {
         window > 0
             && self
-                .last_step(generation)
+                .steps
+                .get(&generation)
                 .is_some_and(|at| self.now < at + window)
     }
 }

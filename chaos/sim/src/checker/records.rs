@@ -7,6 +7,9 @@ use steadfast_core::KeyValue;
 use super::plans::{PlanSeen, read_plan};
 use super::{ASKED, Author, Checked, Checker, TIME_TO_KILL};
 
+/// How late the leader may hear of a step, in virtual microseconds.
+const HEARD_WITHIN: u64 = 1_000_000;
+
 impl Checker {
     /// The store has changed: `None` for a key that is gone.
     pub(crate) fn stored(
@@ -139,10 +142,9 @@ impl Checker {
         if plan.grows && self.limits.grows && spares {
             return Ok(());
         }
-        // A lost lease ends it where steps do not vouch for the workers.
-        let vouched = self
-            .causes
-            .is_vouched_for(generation, plan.window / 100 * 98);
+        // A lost lease ends it where steps do not vouch for the workers, as far as the leader has heard of them.
+        let heard = (plan.window / 100 * 98).saturating_sub(HEARD_WITHIN);
+        let vouched = self.causes.is_vouched_for(generation, heard);
         if self.causes.is_disturbed() && !vouched {
             return Ok(());
         }

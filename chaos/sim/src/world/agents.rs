@@ -102,7 +102,6 @@ impl World {
             return Ok(());
         }
         self.tell_member(address, MemberEvent::Changed(ChangeBatch::clone(&batch)))?;
-        self.campaign(address);
         self.settle(address);
         Ok(())
     }
@@ -123,7 +122,6 @@ impl World {
             self.tell_member(address, MemberEvent::Changed(batch.clone()))?;
         }
         self.tell_leader(address, LeaderEvent::Changed(batches))?;
-        self.campaign(address);
         self.settle(address);
         Ok(())
     }
@@ -167,7 +165,6 @@ impl World {
             if let Some(session) = self.session_mut(address) {
                 session.campaign_at = None;
             }
-            self.campaign(address);
         }
         if look {
             self.look_for_own(address);
@@ -294,6 +291,7 @@ impl World {
 
     /// After everything that an agent does: the keeper knows the fence, and the timer is set.
     pub(super) fn settle(&mut self, address: Address) {
+        self.campaign(address);
         self.tell_fence(address);
         let clock = self.nodes[address.node].clock;
         let earliest = self.now + 1;
@@ -341,9 +339,7 @@ impl World {
         }
         match session.member.view().leader() {
             None => self.elect(address),
-            Some(leader)
-                if leader.value.node == node.name && leader.mod_revision <= session.opened_at =>
-            {
+            Some(leader) if leader.value.node == node.name => {
                 let (key, revision) = (self.keys.leader(), leader.mod_revision);
                 let transaction = Transaction {
                     when: vec![Condition::ModRevision {

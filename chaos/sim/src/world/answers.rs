@@ -139,7 +139,6 @@ impl World {
             watch: Watch::none(),
             lease,
             fence: None,
-            opened_at: revision,
             calls: Calls::default(),
             renew_at,
             campaign_at: None,
@@ -156,7 +155,6 @@ impl World {
         let inbox = std::mem::take(&mut agent.inbox);
         let scope = if alone { Scope::Whole } else { Scope::Common };
         self.begin_watch(from, scope, revision);
-        self.campaign(from);
         for event in inbox {
             self.tell_member(from, event)?;
         }
@@ -277,7 +275,6 @@ impl World {
         } else {
             self.tell_leader(from, LeaderEvent::Relisted { entries, revision })?;
         }
-        self.campaign(from);
         Ok(())
     }
 
@@ -290,11 +287,14 @@ impl World {
             return Ok(());
         };
         let mut moved = false;
+        let mut sent = now;
         for renewal in renewals.into_iter().flatten() {
+            sent = renewal.sent;
             moved |= lease.renewed(renewal);
         }
         let id = lease.id();
-        session.renew_at = Some(now + lease.renewal_interval());
+        // From when it was sent: a slow store must not cost the lease.
+        session.renew_at = Some(sent + lease.renewal_interval());
         if moved {
             self.tell_member(from, MemberEvent::Lease(id))?;
         }

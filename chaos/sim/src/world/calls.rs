@@ -47,8 +47,7 @@ impl World {
 
     pub(super) fn arrives(&mut self, call: Box<Call>) -> Checked {
         let down = self.now < self.outage.down_until;
-        let percent = self.schedule.pace.lost_percent;
-        let lost = !self.healed && self.random.chance(percent);
+        let lost = self.loses();
         if down || lost {
             let done = self.random.below(if down { 1 } else { 3 });
             if done == 1 {
@@ -81,8 +80,7 @@ impl World {
     fn renew_at_once(&mut self, call: Box<Call>) {
         let (there, back) = (self.way(), self.way());
         let down = self.now < self.outage.down_until;
-        let percent = self.schedule.pace.lost_percent;
-        let lost = !self.healed && self.random.chance(percent);
+        let lost = self.loses();
         let Request::Renew(first, second) = call.request else {
             return;
         };
@@ -110,6 +108,12 @@ impl World {
         }
         let ttl = self.lease_ttl(from, lease);
         Some(self.grant(ttl))
+    }
+
+    /// Whether this answer gets lost.
+    fn loses(&mut self) -> bool {
+        let percent = self.schedule.pace.lost_percent;
+        percent > 0 && !self.healed && !self.schedule.is_alone() && self.random.chance(percent)
     }
 
     fn answer(&mut self, call: Box<Call>, answer: Option<Answer>, delay: u64) {

@@ -31,7 +31,9 @@ impl World {
         if self.healed || index >= self.nodes.len() {
             return Ok(());
         }
-        if self.fault_of_store(fault.kind)? || self.fault_of_link(index, fault.kind) {
+        // A store in the supervisor's own process has neither network nor neighbours.
+        let alone = self.schedule.is_alone();
+        if !alone && (self.fault_of_store(fault.kind)? || self.fault_of_link(index, fault.kind)) {
             return Ok(());
         }
         let node = &self.nodes[index];
@@ -170,10 +172,10 @@ impl World {
             }
             FaultKind::NodePaused { for_ms } => {
                 self.landed(index, kind);
+                self.last_step_of_one(index);
                 let until = self.now + for_ms * MS;
                 let node = &mut self.nodes[index];
                 node.paused_until = node.paused_until.max(until);
-                self.last_step_of_one(index);
                 self.checker.paused(index);
                 self.checker.causes().disturbed(for_ms * MS);
                 self.at(until, Event::NodeWakes(index));
@@ -335,6 +337,7 @@ impl World {
     /// A signal to the supervisor: on one of several nodes it takes the node out of the job.
     fn signalled(&mut self, index: usize, signal: i32, kind: FaultKind) -> Checked {
         self.landed(index, kind);
+        self.checker.causes().signalled(index);
         if self.schedule.is_alone() {
             self.checker.causes().end_asked();
         } else {

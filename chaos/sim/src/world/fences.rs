@@ -27,6 +27,12 @@ impl World {
             return;
         }
         session.fence = Some(fence);
+        let all = lease.all();
+        let clock = self.nodes[index].clock;
+        self.note(|| {
+            let micros = clock.time_of(fence.0);
+            format!("node-{index}: lease surely holds until {micros} us ({all:?}), window {window:?}")
+        });
         let keeper = &mut self.nodes[index].keeper;
         let shorter = fence.0 < keeper.fence.lease_until;
         keeper.fence.lease_until = fence.0;

@@ -12,6 +12,8 @@ use crate::node::{Life, Stop};
 const GIVE_UP_MS: u64 = 2_000;
 /// Most milliseconds that a worker takes to die of SIGKILL; the product counts with half a second.
 const DEATH_MS: u64 = 300;
+/// When to look again whether a worker that does nothing goes on, in milliseconds.
+const HUNG_MS: u64 = 500;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -95,7 +97,7 @@ impl World {
         });
         let alive: Vec<_> = keeper.alive().cloned().collect();
         for worker in alive {
-            if worker.ignores_term || worker.unkillable || worker.hangs {
+            if worker.ignores_term || worker.unkillable {
                 continue;
             }
             let delay = self.delay(self.schedule.pace.obey_ms);
@@ -180,10 +182,14 @@ impl World {
         let Some(worker) = keeper.worker(serial) else {
             return Ok(());
         };
-        // Nothing sees a worker that is stuck before somebody wants it to stop; one that does nothing dies of SIGKILL only.
+        // Nothing sees a worker that is stuck before somebody wants it to stop.
         let stuck = (worker.unkillable && stopping) || worker.killed;
-        let hangs = worker.hangs && exit != WorkerExit::Signal(SIGKILL);
-        if worker.life != Life::Alive || stuck || hangs {
+        if worker.life != Life::Alive || stuck {
+            return Ok(());
+        }
+        if worker.hangs && exit != WorkerExit::Signal(SIGKILL) {
+            // It will come to it when it goes on.
+            self.after(HUNG_MS * MS, Event::Death(index, serial, exit, role));
             return Ok(());
         }
         worker.life = Life::Dying(exit);

@@ -55,6 +55,9 @@ impl World {
     /// Says whether the fault is one of a node's links, or of its lease.
     pub(super) fn fault_of_link(&mut self, index: usize, kind: FaultKind) -> bool {
         let now = self.now;
+        if matches!(kind, FaultKind::CutFromAll { .. }) {
+            self.last_step_of_one(index);
+        }
         let links = &mut self.nodes[index].links;
         let longer = |until: &mut u64, for_ms: u64, wanted: bool| {
             if wanted {
@@ -80,7 +83,6 @@ impl World {
                 longer(&mut links.to_all, for_ms, sends);
                 longer(&mut links.from_all, for_ms, hears);
                 self.checker.causes().disturbed(for_ms * MS);
-                self.last_step_of_one(index);
                 self.after(for_ms * MS, Event::Mended);
             }
             FaultKind::DataCut { to, for_ms } => {

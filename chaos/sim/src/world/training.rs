@@ -120,7 +120,8 @@ impl World {
         let step = self.training.step;
         self.training.best = self.training.best.max(step);
         self.training.stepped_at = Some(self.now);
-        self.checker.step(generation, step);
+        let heard = self.is_heard();
+        self.checker.step(generation, step, heard);
         for index in self.training.parts.clone() {
             let late = self.random.between(0, self.schedule.pace.step_ms / 8 * MS);
             self.after(late, Event::StepDone(index, generation, step));
@@ -143,6 +144,27 @@ impl World {
             Event::Step(generation, None),
         );
         Ok(())
+    }
+
+    /// Whether there is a leader, and somebody who sees the training's steps and can tell it.
+    fn is_heard(&self) -> bool {
+        let speaks = |index: &usize| {
+            let node = &self.nodes[*index];
+            let agent = node.agent.as_ref();
+            agent.is_some_and(|agent| agent.session.is_some() && agent.paused_until <= self.now)
+                && !node.is_paused(self.now)
+        };
+        let tells = |index: &usize| speaks(index) && self.nodes[*index].is_connected(self.now);
+        let leads = |index: &usize| {
+            let agent = self.nodes[*index].agent.as_ref();
+            let session = agent.and_then(|agent| agent.session.as_ref());
+            session.is_some_and(|session| session.leader.is_some()) && speaks(index)
+        };
+        let leader = (0..self.nodes.len()).find(leads);
+        let parts = &self.training.parts;
+        leader.is_some_and(|leader| {
+            parts.contains(&leader) || (tells(&leader) && parts.iter().any(tells))
+        })
     }
 
     /// Whether every rank is there and reaches every other; `None` when one is gone for good.
@@ -175,7 +197,7 @@ impl World {
         self.training.own_steps[index] += 1;
         let step = self.training.own_steps[index];
         self.training.best = self.training.best.max(step);
-        self.checker.step(generation, step);
+        self.checker.step(generation, step, false);
         self.after(0, Event::StepDone(index, generation, step));
         if step >= self.schedule.shape.steps {
             self.finish_node(index);
@@ -254,17 +276,19 @@ impl World {
         Ok(())
     }
 
-    /// A rank is further than the others by the one step that was on its way when it was cut off.
+    /// Before something happens to a node: its ranks may come further than the others by the one step that is on its way.
     pub(super) fn last_step_of_one(&mut self, index: usize) {
         let training = &self.training;
         let generation = training.generation;
-        let began = training.stepped_at.is_some() && self.now >= training.busy_until;
+        let began = training.stepped_at.is_some()
+            && self.now >= training.busy_until
+            && self.can_step(generation) == Some(true);
         let takes_part = self.nodes[index].keeper.generation == generation;
         if self.schedule.shape.synchronous && began && takes_part && self.random.chance(50) {
             let step = training.step + 1;
             let late = self.random.between(0, self.schedule.pace.step_ms * MS);
             let ends = self.now + late;
-            self.training.stepped_at = self.training.stepped_at.max(Some(ends));
+            self.checker.causes().step_of_one(generation, ends);
             self.at(ends, Event::StepDone(index, generation, step));
         }
     }
