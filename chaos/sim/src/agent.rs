@@ -9,7 +9,7 @@ use steadfast_core::{
     ChangeBatch, Generation, Instant, Leader, Lease, Member, MemberEvent, Outcome, Revision,
 };
 
-use crate::event::{Request, Scope};
+use crate::event::{Event, Request, Scope};
 
 /// The agent: lives in memory only.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Agent {
     pub(crate) inbox: Vec<MemberEvent>,
     /// Until when the process is stopped.
     pub(crate) paused_until: u64,
+    /// What happens to it when it goes on.
+    pub(crate) kept: Vec<Event>,
 }
 
 /// The machines and what connects them to the store and to the clock.

@@ -101,6 +101,8 @@ pub(crate) struct Checker {
     /// Who leads, by the store's record, and since which revision.
     office: Option<(usize, i64)>,
     budget: Budget,
+    /// A generation that was succeeded at that revision; free if that costs nothing.
+    succeeded: Option<(i64, u64, bool)>,
     alive: BTreeMap<u64, Alive>,
     /// Serial numbers of the living workers of each generation.
     generations: BTreeMap<u64, BTreeSet<u64>>,
@@ -137,6 +139,7 @@ impl Checker {
             result_at: 0,
             office: None,
             budget: Budget::new(limits.max_restarts),
+            succeeded: None,
             alive: BTreeMap::new(),
             generations: BTreeMap::new(),
             ranks: BTreeSet::new(),
@@ -338,18 +341,19 @@ impl Checker {
         // What only this node knew may be forgotten.
         self.stops_recorded.remove(&format!("node-{node}"));
         self.causes.keeper_died(node, incarnation);
-        self.budget.forgets();
         self.paused.remove(&node);
-    }
-
-    pub(crate) fn agent_died(&mut self) {
-        self.budget.forgets();
     }
 
     /// A generation makes a step; `heard` if somebody can tell the leader.
     pub(crate) fn step(&mut self, generation: u64, step: u64, heard: bool) {
-        self.budget.step(generation, step);
+        self.budget.step(step);
         self.causes.step(generation, heard);
+    }
+
+    /// A worker that is cut off makes, at that time, the step that was on its way.
+    pub(crate) fn step_of_one(&mut self, generation: u64, step: u64, at: u64) {
+        self.budget.step(step);
+        self.causes.step_of_one(generation, at);
     }
 
     pub(crate) fn restart_asked(&mut self, generation: u64) {

@@ -93,6 +93,7 @@ pub(crate) enum Event {
     StoreBack,
     NodeReturns(usize),
     NodeWakes(usize),
+    AgentWakes(Address),
     AgentStarts(usize, u64),
     /// The keeper's watchdog has had enough of an agent that does nothing.
     Watchdog(Address),

@@ -12,6 +12,7 @@ use steadfast_proto::v1::{FaultClass, FaultRole, Finding};
 
 use crate::agent::Agent;
 use crate::clock::Clock;
+use crate::event::Event;
 
 /// A host that may be up or down.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Node {
     pub(crate) boot: u64,
     /// Until when everything on it stands still.
     pub(crate) paused_until: u64,
+    /// What happens to it when it goes on.
+    pub(crate) kept: Vec<Event>,
     /// Counts the keepers.
     pub(crate) incarnation: u64,
     /// There is a keeper: a supervisor was started and has not ended.

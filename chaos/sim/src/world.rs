@@ -206,10 +206,9 @@ impl World {
             return Ok(false);
         };
         self.now = at;
-        if let Some(wakes) = self.asleep_until(&event) {
-            self.queue.push(wakes, event);
+        let Some(event) = self.unless_asleep(event) else {
             return Ok(true);
-        }
+        };
         self.events += 1;
         self.checker.at(at)?;
         self.handle(event)?;
@@ -224,6 +223,7 @@ impl World {
             Event::StoreBack => self.store_back(),
             Event::NodeReturns(node) => self.node_returns(node),
             Event::NodeWakes(node) => self.node_wakes(node),
+            Event::AgentWakes(address) => self.agent_wakes(address),
             Event::AgentStarts(node, incarnation) => self.agent_starts(node, incarnation),
             Event::Watchdog(address) => self.watchdog(address),
             Event::Arrives(call) => self.arrives(call),
@@ -259,9 +259,9 @@ impl World {
         }
     }
 
-    /// Until when that to which the event happens stands still, if it does.
-    fn asleep_until(&self, event: &Event) -> Option<u64> {
-        let (index, life) = match event {
+    /// The event, unless that to which it happens stands still; then it is kept until that goes on.
+    fn unless_asleep(&mut self, event: Event) -> Option<Event> {
+        let (index, life) = match &event {
             Event::Answered(call, _) => (call.from.node, Some(call.from.life)),
             Event::Changed(address, ..)
             | Event::Missed(address, ..)
@@ -279,15 +279,23 @@ impl World {
             | Event::GivesUp(node, _)
             | Event::FenceDue(node, _)
             | Event::Ready(node, _) => (*node, None),
-            _ => return None,
+            _ => return Some(event),
         };
-        let node = &self.nodes[index];
-        if node.is_paused(self.now) {
-            return Some(node.paused_until);
+        let now = self.now;
+        let node = &mut self.nodes[index];
+        if node.is_paused(now) {
+            node.kept.push(event);
+            return None;
         }
-        let agent = node.agent.as_ref()?;
-        let stopped = life == Some(node.life) && self.now < agent.paused_until;
-        stopped.then_some(agent.paused_until)
+        let current = life == Some(node.life);
+        let agent = node.agent.as_mut().filter(|_| current);
+        match agent.filter(|agent| now < agent.paused_until) {
+            Some(agent) => {
+                agent.kept.push(event);
+                None
+            }
+            None => Some(event),
+        }
     }
 
     // --- the queue ---
@@ -396,6 +404,7 @@ fn new_node(index: u32, clock: Clock) -> Node {
         up: true,
         boot: 1,
         paused_until: 0,
+        kept: Vec::new(),
         incarnation: 0,
         served: false,
         keeper: Keeper {

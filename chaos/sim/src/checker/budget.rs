@@ -1,57 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The restart budget, counted from what really happened.
-
-use std::collections::BTreeMap;
+//! The restart budget, counted from what was really written and done.
 
 /// Counts restarts since the last new step.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_restarts: u64,
-    /// Highest step that each generation made.
-    steps: BTreeMap<u64, u64>,
+    /// Highest step that was really made.
+    made: Option<u64>,
+    /// Highest step that the ledger knows of; steps that nobody saw in time do not count for it.
     best: Option<u64>,
-    /// An agent has died: steps that it had seen and not yet written down are forgotten, so the job
-    /// may take a step that is made again for a new one.
-    forgetful: bool,
+    /// The same at the last restart.
+    best_before: Option<u64>,
     used: u64,
     /// From the ledger.
     charged: u64,
     judged: u64,
 }
 
+/// What the ledger says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LedgerSeen {
+    pub(super) charged: u64,
+    pub(super) used: u64,
+    pub(super) judged: u64,
+    pub(super) best: Option<u64>,
+}
+
 impl Budget {
     pub(super) fn new(max_restarts: u64) -> Self {
         Self {
             max_restarts,
-            steps: BTreeMap::new(),
+            made: None,
             best: None,
-            forgetful: false,
+            best_before: None,
             used: 0,
             charged: 0,
             judged: 0,
         }
     }
 
-    pub(super) fn step(&mut self, generation: u64, step: u64) {
-        let best = self.steps.entry(generation).or_default();
-        *best = (*best).max(step);
+    pub(super) fn step(&mut self, step: u64) {
+        self.made = self.made.max(Some(step));
     }
 
-    /// See [`Self::forgetful`].
-    pub(super) fn forgets(&mut self) {
-        self.forgetful = true;
-    }
-
-    /// The generation was succeeded by another one. What counts as progress here is all that the
-    /// job can have taken for it, so the job may count more restarts than are counted here, never
-    /// fewer.
-    pub(super) fn restart(&mut self, generation: u64, asked: bool) -> Result<(), String> {
-        let made = self.steps.get(&generation).copied();
-        if made > self.best || (made.is_some() && self.forgetful) {
-            self.best = self.best.max(made);
+    /// The generation was succeeded by another one, and the ledger that was written with that is known. `free` if it
+    /// costs nothing.
+    pub(super) fn restart(&mut self, generation: u64, free: bool) -> Result<(), String> {
+        if self.best > self.best_before {
+            self.best_before = self.best;
             self.used = 0;
         }
-        if asked {
+        if free {
             return Ok(());
         }
         self.used += 1;
@@ -65,7 +64,13 @@ impl Budget {
     }
 
     /// The ledger was written.
-    pub(super) fn ledger(&mut self, charged: u64, used: u64, judged: u64) -> Result<(), String> {
+    pub(super) fn ledger(&mut self, seen: LedgerSeen) -> Result<(), String> {
+        let LedgerSeen {
+            charged,
+            used,
+            judged,
+            best,
+        } = seen;
         let grown = charged.checked_sub(self.charged);
         let allowed = u64::from(judged > self.judged);
         if grown.is_none_or(|grown| grown > allowed) || judged < self.judged {
@@ -80,6 +85,13 @@ impl Budget {
                 self.max_restarts
             ));
         }
+        if best > self.made || best < self.best {
+            return Err(format!(
+                "the best step is said to be {best:?}, it was {:?}, and {:?} were made",
+                self.best, self.made
+            ));
+        }
+        self.best = best;
         self.charged = charged;
         self.judged = judged;
         Ok(())
@@ -90,27 +102,45 @@ impl Budget {
 mod tests {
     use super::*;
 
+    fn ledger(charged: u64, used: u64, judged: u64, best: Option<u64>) -> LedgerSeen {
+        LedgerSeen {
+            charged,
+            used,
+            judged,
+            best,
+        }
+    }
+
     #[test]
     fn new_steps_refill_and_old_ones_do_not() {
         let mut budget = Budget::new(1);
-        budget.step(1, 5);
+        budget.step(5);
+        budget.ledger(ledger(1, 1, 1, Some(5))).unwrap();
         assert!(budget.restart(1, false).is_ok());
-        budget.step(2, 5);
         assert!(budget.restart(2, true).is_ok());
-        budget.step(3, 5);
         assert!(budget.restart(3, false).is_err());
-        budget.step(4, 6);
+        budget.step(6);
+        budget.ledger(ledger(1, 1, 4, Some(6))).unwrap();
         assert!(budget.restart(4, false).is_ok());
+    }
+
+    #[test]
+    fn steps_are_not_made_up() {
+        let mut budget = Budget::new(1);
+        budget.step(5);
+        assert!(budget.ledger(ledger(0, 0, 1, Some(6))).is_err());
+        assert!(budget.ledger(ledger(0, 0, 1, Some(4))).is_ok());
+        assert!(budget.ledger(ledger(0, 0, 2, None)).is_err());
     }
 
     #[test]
     fn a_ledger_charges_once_for_each_generation() {
         let mut budget = Budget::new(3);
-        assert!(budget.ledger(1, 1, 1).is_ok());
-        assert!(budget.ledger(1, 1, 1).is_ok());
-        assert!(budget.ledger(2, 2, 1).is_err());
-        assert!(budget.ledger(3, 2, 2).is_err());
-        assert!(budget.ledger(0, 0, 2).is_err());
-        assert!(budget.ledger(2, 4, 2).is_err());
+        assert!(budget.ledger(ledger(1, 1, 1, None)).is_ok());
+        assert!(budget.ledger(ledger(1, 1, 1, None)).is_ok());
+        assert!(budget.ledger(ledger(2, 2, 1, None)).is_err());
+        assert!(budget.ledger(ledger(3, 2, 2, None)).is_err());
+        assert!(budget.ledger(ledger(0, 0, 2, None)).is_err());
+        assert!(budget.ledger(ledger(2, 4, 2, None)).is_err());
     }
 }

@@ -95,7 +95,7 @@ impl Causes {
     }
 
     /// A worker that was cut off makes, at that time, the step that was on its way.
-    pub(crate) fn step_of_one(&mut self, generation: u64, at: u64) {
+    pub(super) fn step_of_one(&mut self, generation: u64, at: u64) {
         let last = self.latest.entry(generation).or_default();
         *last = at.max(*last);
     }

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use steadfast_core::KeyValue;
 
+use super::budget::LedgerSeen;
 use super::plans::{PlanSeen, read_plan};
 use super::{ASKED, Author, Checked, Checker, TIME_TO_KILL};
 
@@ -20,6 +21,7 @@ impl Checker {
         author: &Author,
     ) -> Checked {
         let name = key.splitn(4, '/').nth(3).unwrap_or_default();
+        self.restart_is_allowed(revision)?;
         if entry.is_some_and(|entry| entry.value.contains(ASKED)) {
             self.asked_is_stored = true;
         }
@@ -47,6 +49,17 @@ impl Checker {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Judges a restart once everything that was written with it is known.
+    fn restart_is_allowed(&mut self, revision: i64) -> Checked {
+        let over = self.succeeded.take_if(|(at, ..)| *at < revision);
+        if let Some((_, generation, free)) = over
+            && let Err(message) = self.budget.restart(generation, free)
+        {
+            return self.violation("restart budget", message);
+        }
+        Ok(())
     }
 
     /// Only who is in office at that moment decides.
@@ -82,6 +95,7 @@ impl Checker {
                 if plan.drains && !before.drains {
                     self.drains += 1;
                     self.must_have_cause(&plan, "was drained")?;
+                    self.causes.add(generation, None);
                 }
             }
             before if plan.generation == generation + 1 => {
@@ -91,10 +105,7 @@ impl Checker {
                         self.drains += 1;
                     }
                     self.must_have_cause(&before, "was succeeded by another")?;
-                    let free = self.is_free(&before);
-                    if let Err(message) = self.budget.restart(generation, free) {
-                        return self.violation("restart budget", message);
-                    }
+                    self.succeeded = Some((revision, generation, self.is_free(&before)));
                 }
             }
             _ => {
@@ -179,7 +190,6 @@ impl Checker {
         if *author != Author::Expiry || self.limits.alone {
             return Ok(());
         }
-        self.budget.forgets();
         let Some(index) = number(node) else {
             return Ok(());
         };
@@ -214,10 +224,14 @@ impl Checker {
             let message = "the ledger was written after the end of the job".to_owned();
             return self.violation("terminal", message);
         }
-        let charged = value["restarts_charged"].as_u64().unwrap_or(u64::MAX);
-        let used = value["restarts_used"].as_u64().unwrap_or(u64::MAX);
-        let judged = value["judged"].as_u64().unwrap_or(u64::MAX);
-        match self.budget.ledger(charged, used, judged) {
+        let number = |name: &str| value[name].as_u64();
+        let seen = LedgerSeen {
+            charged: number("restarts_charged").unwrap_or(u64::MAX),
+            used: number("restarts_used").unwrap_or(u64::MAX),
+            judged: number("judged").unwrap_or(u64::MAX),
+            best: number("best_step"),
+        };
+        match self.budget.ledger(seen) {
             Ok(()) => Ok(()),
             Err(message) => self.violation("charged once", message),
         }

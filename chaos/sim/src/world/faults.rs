@@ -164,7 +164,8 @@ impl World {
                     self.nodes[index].up = false;
                 }
                 self.keeper_dies(index);
-                if let Some(down_ms) = down_ms {
+                // A store in the keeper's memory dies with it, and the job with the store.
+                if let Some(down_ms) = down_ms.filter(|_| !self.schedule.is_alone()) {
                     self.nodes[index].returning = true;
                     self.after(down_ms * MS, Event::NodeReturns(index));
                 }
@@ -199,8 +200,8 @@ impl World {
                 agent.paused_until = agent.paused_until.max(now + for_ms * MS);
                 self.landed(index, kind);
                 self.checker.causes().disturbed(for_ms * MS);
-                self.checker.agent_died();
                 let address = Address { node: index, life };
+                self.after(for_ms * MS, Event::AgentWakes(address));
                 self.after(WATCHDOG_MS * MS, Event::Watchdog(address));
                 Ok(())
             }
@@ -223,7 +224,6 @@ impl World {
 
     /// The agent is gone; what it has said to the keeper arrives.
     fn agent_dies(&mut self, index: usize) {
-        self.checker.agent_died();
         let node = &mut self.nodes[index];
         node.agent = None;
         node.life += 1;
@@ -242,7 +242,6 @@ impl World {
             }
         }
         self.checker.keeper_died(index, incarnation);
-        self.checker.agent_died();
         self.supervisor_ends(index);
         self.survivors_notice(generation);
     }
@@ -267,6 +266,7 @@ impl World {
             node.up = true;
             node.boot += 1;
             node.paused_until = 0;
+            node.kept.clear();
             node.clock.restart(now);
         }
         node.served = true;
@@ -280,9 +280,28 @@ impl World {
         self.agent_starts(index, incarnation)
     }
 
+    pub(super) fn agent_wakes(&mut self, address: Address) -> Checked {
+        let now = self.now;
+        let node = &mut self.nodes[address.node];
+        let agent = node.agent.as_mut().filter(|_| node.life == address.life);
+        let awake = agent.filter(|agent| agent.paused_until <= now);
+        let kept = awake.map(|agent| std::mem::take(&mut agent.kept));
+        for event in kept.into_iter().flatten() {
+            self.after(0, event);
+        }
+        Ok(())
+    }
+
     pub(super) fn node_wakes(&mut self, index: usize) -> Checked {
+        let node = &mut self.nodes[index];
+        if node.is_paused(self.now) {
+            return Ok(());
+        }
+        for event in std::mem::take(&mut node.kept) {
+            self.after(0, event);
+        }
         let node = &self.nodes[index];
-        if node.is_paused(self.now) || !node.served {
+        if !node.served {
             return Ok(());
         }
         let incarnation = node.incarnation;

@@ -160,6 +160,7 @@ impl World {
             node.links = crate::node::Links::default();
             let was_paused = node.is_paused(now);
             node.paused_until = node.paused_until.min(now);
+            let life = node.life;
             if let Some(agent) = &mut node.agent {
                 agent.paused_until = agent.paused_until.min(now);
             }
@@ -169,6 +170,7 @@ impl World {
             if was_paused {
                 self.node_wakes(index)?;
             }
+            self.agent_wakes(Address { node: index, life })?;
             if self.nodes[index].returning {
                 let delay = self.random.between(0, 2_000 * MS);
                 self.after(delay, Event::NodeReturns(index));

@@ -288,7 +288,7 @@ impl World {
             let step = training.step + 1;
             let late = self.random.between(0, self.schedule.pace.step_ms * MS);
             let ends = self.now + late;
-            self.checker.causes().step_of_one(generation, ends);
+            self.checker.step_of_one(generation, step, ends);
             self.at(ends, Event::StepDone(index, generation, step));
         }
     }
