@@ -109,6 +109,8 @@ pub(crate) struct Checker {
     ranks: BTreeSet<(u64, u64)>,
     newest_started: u64,
     paused: BTreeSet<usize>,
+    /// Nodes that went on a moment ago, and when.
+    woke_at: BTreeMap<usize, u64>,
     /// Workers of old generations that have woken up, and when they must be gone.
     woken: Vec<(u64, u64)>,
     /// Workers of each generation that ended well.
@@ -145,6 +147,7 @@ impl Checker {
             ranks: BTreeSet::new(),
             newest_started: 0,
             paused: BTreeSet::new(),
+            woke_at: BTreeMap::new(),
             woken: Vec::new(),
             ended_well: BTreeMap::new(),
             causes: Causes::new(limits.shaky_store),
@@ -214,7 +217,7 @@ impl Checker {
             let running = serials
                 .iter()
                 .filter_map(|serial| self.alive.get(serial))
-                .find(|worker| !self.paused.contains(&worker.node));
+                .find(|worker| !self.has_stood_still(worker.node));
             if let Some(worker) = running {
                 let message = format!(
                     "rank {rank} of generation {generation} was started on node-{node} while rank {} of generation {other} \
@@ -225,6 +228,9 @@ impl Checker {
             }
         }
         self.newest_started = self.newest_started.max(generation);
+        for (node, since) in self.woke_at.clone() {
+            self.must_end_soon(node, since);
+        }
         self.ranks.insert((generation, rank));
         self.generations
             .entry(generation)
@@ -269,7 +275,20 @@ impl Checker {
     /// And goes on. Workers that the job has gone on without must be gone soon.
     pub(crate) fn woke(&mut self, node: usize) {
         self.paused.remove(&node);
-        let until = self.now + TIME_TO_KILL;
+        let (now, long_ago) = (self.now, self.now.saturating_sub(TIME_TO_KILL));
+        self.woke_at.retain(|_, at| *at > long_ago);
+        self.woke_at.insert(node, now);
+        self.must_end_soon(node, now);
+    }
+
+    /// Whether the node stands still, or did a moment ago.
+    fn has_stood_still(&self, node: usize) -> bool {
+        let woke = self.woke_at.get(&node);
+        self.paused.contains(&node) || woke.is_some_and(|at| self.now < at + TIME_TO_KILL)
+    }
+
+    fn must_end_soon(&mut self, node: usize, since: u64) {
+        let until = since + TIME_TO_KILL;
         for (serial, worker) in &self.alive {
             if worker.node == node && worker.generation < self.newest_started {
                 self.woken.push((*serial, until));
@@ -300,7 +319,9 @@ impl Checker {
         stepped: Option<u64>,
         window: u64,
     ) -> Checked {
-        let witnessed = stepped.is_some_and(|at| self.now < at + window / 100 * 98);
+        // A step that is just being made may not have come to this node's own worker.
+        let witnessed = stepped
+            .is_some_and(|at| at + TIME_TO_KILL < self.now && self.now < at + window / 100 * 98);
         if witnessed {
             let message =
                 format!("the workers of generation {generation} on node-{node} were killed while they made steps");

@@ -9,6 +9,9 @@ const AFTERMATH: u64 = 45_000_000;
 /// Virtual microseconds within which the leader knows what is in the store.
 const HEEDED_WITHIN: u64 = 5_000_000;
 
+/// How late the leader may hear of a step, in virtual microseconds.
+const HEARD_WITHIN: u64 = 1_000_000;
+
 /// What has happened.
 #[derive(Debug)]
 pub(crate) struct Causes {
@@ -27,8 +30,8 @@ pub(crate) struct Causes {
     ever_disturbed: bool,
     /// Until when the leader may be behind.
     lagging_until: u64,
-    /// When each generation made its last step as a whole that somebody could tell the leader of.
-    steps: BTreeMap<u64, u64>,
+    /// When each generation made those steps as a whole that somebody could tell the leader of.
+    steps: BTreeMap<u64, Vec<u64>>,
     /// When any of its workers did.
     latest: BTreeMap<u64, u64>,
 }
@@ -89,7 +92,7 @@ impl Causes {
     /// All workers of the generation make a step.
     pub(super) fn step(&mut self, generation: u64, heard: bool) {
         if heard {
-            self.steps.insert(generation, self.now);
+            self.steps.entry(generation).or_default().push(self.now);
         }
         self.step_of_one(generation, self.now);
     }
@@ -151,12 +154,11 @@ impl Causes {
         at + HEEDED_WITHIN < self.now && self.lagging_until < self.now
     }
 
-    /// Whether steps of the generation are so young that its workers are known to live.
+    /// Whether steps of the generation that the leader must have heard of are so young that its workers are known to live.
     pub(super) fn is_vouched_for(&self, generation: u64, window: u64) -> bool {
-        window > 0
-            && self
-                .steps
-                .get(&generation)
-                .is_some_and(|at| self.now < at + window)
+        let steps = self.steps.get(&generation).map_or(&[][..], Vec::as_slice);
+        let heard = steps.partition_point(|at| at + HEARD_WITHIN <= self.now);
+        let last = heard.checked_sub(1).and_then(|index| steps.get(index));
+        last.is_some_and(|at| self.now < at + window)
     }
 }

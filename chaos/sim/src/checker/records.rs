@@ -154,8 +154,8 @@ impl Checker {
             return Ok(());
         }
         // A lost lease ends it where steps do not vouch for the workers, as far as the leader has heard of them.
-        let heard = (plan.window / 100 * 98).saturating_sub(HEARD_WITHIN);
-        let vouched = self.causes.is_vouched_for(generation, heard);
+        let window = (plan.window / 100 * 98).saturating_sub(HEARD_WITHIN);
+        let vouched = self.causes.is_vouched_for(generation, window);
         if self.causes.is_disturbed() && !vouched {
             return Ok(());
         }
