@@ -172,7 +172,9 @@ impl Leader {
             .iter()
             .map(|(node, record)| (node, &record.value))
             .filter(|(node, record)| {
+                // One whose worker survived SIGKILL may have been away when its generation was judged.
                 record.slots > 0
+                    && record.unkillable.is_empty()
                     && !ledger.excluded.contains_key(*node)
                     && !is_leaving(record)
                     && matches!(record.phase, MemberPhase::Idle | MemberPhase::Stopped)

@@ -427,6 +427,39 @@ fn a_node_that_is_unfit_gets_no_ranks_any_more() {
 }
 
 #[test]
+fn a_node_whose_worker_cannot_be_killed_gets_no_ranks_even_if_it_was_away_at_the_verdict() {
+    let mut bench = Bench::with(1, 2, &["a", "b"], |_| {});
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.lose("a");
+    bench.report("b", MemberPhase::Stopped, |_| {});
+    let mut back = idle("a");
+    back.generation = Generation(1);
+    back.phase = MemberPhase::Stopped;
+    back.unkillable = vec![LocalRank(0)];
+    bench.member(&back);
+    bench.pass();
+    assert_eq!(bench.plan().generation, Generation(2));
+    assert_eq!(bench.nodes(), ["b"]);
+}
+
+#[test]
+fn a_node_that_is_lost_when_its_workers_have_finished_holds_up_nobody() {
+    let mut bench = Bench::with(1, 2, &["a", "b"], |_| {});
+    bench.report("a", MemberPhase::Completed, |record| record.clean = true);
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.lose("a");
+    bench.find(Finding {
+        node: "b".to_owned(),
+        ..failure("x")
+    });
+    assert!(bench.is_drained());
+    bench.report("b", MemberPhase::Stopped, |_| {});
+    bench.pass();
+    assert_eq!(bench.plan().generation, Generation(2));
+    assert_eq!(bench.nodes(), ["b"]);
+}
+
+#[test]
 fn ranks_stay_where_they_are_over_restarts() {
     let mut bench = Bench::with(3, 3, &["c", "a", "b"], |_| {});
     let before: Vec<PlanMember> = bench.plan().members;
