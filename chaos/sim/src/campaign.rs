@@ -99,7 +99,11 @@ impl Campaign {
     }
 
     fn note(&mut self, broken: Broken) {
-        if self.broken.as_ref().is_none_or(|old| broken.seed < old.seed) {
+        if self
+            .broken
+            .as_ref()
+            .is_none_or(|old| broken.seed < old.seed)
+        {
             self.broken = Some(broken);
         }
     }

@@ -205,8 +205,9 @@ impl Checker {
             return self.violation("terminal", message);
         }
         if self.ranks.contains(&(generation, rank)) {
-            let message =
-                format!("rank {rank} of generation {generation} was started on node-{node} and lives already");
+            let message = format!(
+                "rank {rank} of generation {generation} was started on node-{node} and lives already"
+            );
             return self.violation("twin ranks", message);
         }
         for (other, serials) in &self.generations {
@@ -323,8 +324,9 @@ impl Checker {
         let witnessed = stepped
             .is_some_and(|at| at + TIME_TO_KILL < self.now && self.now < at + window / 100 * 98);
         if witnessed {
-            let message =
-                format!("the workers of generation {generation} on node-{node} were killed while they made steps");
+            let message = format!(
+                "the workers of generation {generation} on node-{node} were killed while they made steps"
+            );
             return self.violation("killed in training", message);
         }
         if !self.causes.is_disturbed() {

@@ -12,8 +12,8 @@
 mod agent;
 mod campaign;
 mod checker;
-mod clock;
 pub mod cli;
+mod clock;
 pub mod etcd;
 mod event;
 mod failure;

@@ -25,7 +25,8 @@ impl Checker {
         if entry.is_some_and(|entry| entry.value.contains(ASKED)) {
             self.asked_is_stored = true;
         }
-        let read = |entry: &KeyValue| serde_json::from_str::<Value>(&entry.value).unwrap_or_default();
+        let read =
+            |entry: &KeyValue| serde_json::from_str::<Value>(&entry.value).unwrap_or_default();
         match (name, entry) {
             ("job/plan" | "job/ledger" | "job/result" | "job/spec", None) => {
                 return self.violation("record lost", format!("{key} was deleted"));
@@ -37,7 +38,9 @@ impl Checker {
                 });
                 return Ok(());
             }
-            ("job/plan" | "job/ledger" | "job/result", Some(_)) => self.is_in_office(key, author)?,
+            ("job/plan" | "job/ledger" | "job/result", Some(_)) => {
+                self.is_in_office(key, author)?
+            }
             _ => {}
         }
         match (name, entry) {
@@ -68,7 +71,8 @@ impl Checker {
         match author {
             Author::Leader { node, epoch } if holder == Some((*node, *epoch)) => Ok(()),
             _ => {
-                let message = format!("{key} was written by {author:?}, but {holder:?} is in office");
+                let message =
+                    format!("{key} was written by {author:?}, but {holder:?} is in office");
                 self.violation("one leader", message)
             }
         }

@@ -119,7 +119,11 @@ fn draw_shape(random: &mut Random, nodes: Option<u32>) -> Shape {
         max_restarts: random.pick(3, &[0, 1, 3, 10, 10]),
         steps,
         checkpoint_every: random.pick(1, &[5, 20]),
-        evaluate_every: if evaluates { random.between(2, steps) } else { 0 },
+        evaluate_every: if evaluates {
+            random.between(2, steps)
+        } else {
+            0
+        },
         evaluation_ms: if evaluates {
             random.pick(1_000, &[5_000, 15_000])
         } else {

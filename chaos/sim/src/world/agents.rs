@@ -271,6 +271,13 @@ impl World {
                 if let MemberEffect::Stop { reason, .. } = &command {
                     self.checker.stops_on_request(address.node, reason)?;
                 }
+                if matches!(command, MemberEffect::Start { .. })
+                    && let Some(session) = self.session_mut(address)
+                    && let Some(lease) = &mut session.lease
+                {
+                    // A plan can name us before our own write is answered; that it does is the answer.
+                    lease.is_named_by_plan();
+                }
                 // What vouches for the workers must be known before they are started.
                 self.tell_fence(address);
                 let delay = self.delay(self.schedule.pace.link_ms);
@@ -300,7 +307,10 @@ impl World {
         };
         let deadline = [
             session.member.next_deadline(),
-            session.leader.as_ref().and_then(|leader| leader.next_deadline()),
+            session
+                .leader
+                .as_ref()
+                .and_then(|leader| leader.next_deadline()),
             session.campaign_at,
             session.relist_at,
             session.look_at,
@@ -528,12 +538,7 @@ impl World {
             name_patience: Duration::from_millis(pace.lease_ms * LEASES_OF_PATIENCE),
             shared: !self.schedule.is_alone(),
             boot: format!("{index}-{}", node.boot),
-            ..MemberSettings::new(
-                self.keys.clone(),
-                name,
-                Incarnation(node.incarnation),
-                spec,
-            )
+            ..MemberSettings::new(self.keys.clone(), name, Incarnation(node.incarnation), spec)
         }
     }
 

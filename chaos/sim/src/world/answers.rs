@@ -124,6 +124,8 @@ impl World {
             if own.is_some_and(|record| record.lease == Some(lease)) {
                 let short = Duration::from_millis(self.schedule.pace.witness_lease_ms);
                 Held::granted(lease, ttl.min(short), sent).with_record()
+            } else if node.keeper.agents <= 1 {
+                Held::granted(lease, ttl, sent).as_first()
             } else {
                 Held::granted(lease, ttl, sent)
             }

@@ -161,9 +161,9 @@ impl World {
     fn perform(&mut self, call: &Call) -> Result<Option<Answer>, crate::checker::Violation> {
         Ok(match &call.request {
             Request::Open => self.open(call.from).map(Answer::Listing),
-            Request::MemberWrite(transaction) => {
-                self.transact(transaction, &Author::Member)?.map(Answer::Outcome)
-            }
+            Request::MemberWrite(transaction) => self
+                .transact(transaction, &Author::Member)?
+                .map(Answer::Outcome),
             Request::LeaderWrite(transaction, epoch) => {
                 let author = Author::Leader {
                     node: call.from.node,
@@ -173,9 +173,9 @@ impl World {
             }
             Request::Elect(transaction)
             | Request::Retire(transaction)
-            | Request::MoveLeader(transaction) => {
-                self.transact(transaction, &Author::Member)?.map(Answer::Outcome)
-            }
+            | Request::MoveLeader(transaction) => self
+                .transact(transaction, &Author::Member)?
+                .map(Answer::Outcome),
             Request::TakeOffice | Request::LeaderRelist => {
                 let prefix = self.keys.prefix().to_owned();
                 let (entries, revision) = self.read(&prefix);
@@ -235,12 +235,16 @@ impl World {
         let (mut entries, revision) = self.read(&common);
         let own = self.keys.member(&name);
         let record = self.etcd.get(&own).cloned();
-        let load = |entries: &[steadfast_core::KeyValue]| {
-            View::load(self.keys.clone(), entries, revision)
-        };
-        let of_record = record
-            .as_ref()
-            .and_then(|record| Some(load(std::slice::from_ref(record)).member(&name)?.value.generation));
+        let load =
+            |entries: &[steadfast_core::KeyValue]| View::load(self.keys.clone(), entries, revision);
+        let of_record = record.as_ref().and_then(|record| {
+            Some(
+                load(std::slice::from_ref(record))
+                    .member(&name)?
+                    .value
+                    .generation,
+            )
+        });
         let planned = load(&entries).plan().map(|plan| plan.value.generation);
         let mut generations: Vec<_> = of_record.into_iter().chain(planned).collect();
         generations.dedup();
@@ -260,7 +264,9 @@ impl World {
     fn read(&mut self, prefix: &str) -> (Vec<steadfast_core::KeyValue>, Revision) {
         let newest = self.etcd.revision();
         if self.now < self.outage.stale_until {
-            let behind = self.random.below(self.outage.stale_behind.unsigned_abs() + 1);
+            let behind = self
+                .random
+                .below(self.outage.stale_behind.unsigned_abs() + 1);
             let behind = i64::try_from(behind).unwrap_or(0);
             let revision = Revision((newest.0 - behind).max(self.etcd.oldest().0).min(newest.0));
             return (self.etcd.range_at(prefix, revision), revision);

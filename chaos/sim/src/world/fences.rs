@@ -31,7 +31,9 @@ impl World {
         let clock = self.nodes[index].clock;
         self.note(|| {
             let micros = clock.time_of(fence.0);
-            format!("node-{index}: lease surely holds until {micros} us ({all:?}), window {window:?}")
+            format!(
+                "node-{index}: lease surely holds until {micros} us ({all:?}), window {window:?}"
+            )
         });
         let keeper = &mut self.nodes[index].keeper;
         let shorter = fence.0 < keeper.fence.lease_until;

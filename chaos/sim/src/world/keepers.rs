@@ -57,7 +57,8 @@ impl World {
         node.keeper.fence.window = plan.witness();
         let workers = node.keeper.workers.clone();
         let nodes = plan.members.len();
-        self.training.planned(generation, plan.world_size.into(), nodes);
+        self.training
+            .planned(generation, plan.world_size.into(), nodes);
         self.training.take_part(generation, index);
         for worker in workers {
             if let Life::NeverBorn(_) = worker.life {

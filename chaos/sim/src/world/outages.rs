@@ -10,7 +10,10 @@ use crate::schedule::FaultKind;
 
 impl World {
     /// Says whether the fault is one of the store.
-    pub(super) fn fault_of_store(&mut self, kind: FaultKind) -> Result<bool, crate::checker::Violation> {
+    pub(super) fn fault_of_store(
+        &mut self,
+        kind: FaultKind,
+    ) -> Result<bool, crate::checker::Violation> {
         let now = self.now;
         let outage = &mut self.outage;
         match kind {
@@ -27,7 +30,9 @@ impl World {
             FaultKind::StoreSlow { for_ms, way_ms } => {
                 outage.slow_until = outage.slow_until.max(now + for_ms * MS);
                 outage.slow_way_ms = way_ms;
-                self.checker.causes().disturbed(for_ms * MS + 4 * way_ms * MS);
+                self.checker
+                    .causes()
+                    .disturbed(for_ms * MS + 4 * way_ms * MS);
             }
             FaultKind::StaleReads { for_ms, behind } => {
                 outage.stale_until = outage.stale_until.max(now + for_ms * MS);

@@ -59,8 +59,7 @@ impl Training {
 
     /// When a generation made its last step.
     pub(super) fn last_step(&self, generation: u64) -> Option<u64> {
-        self.stepped_at
-            .filter(|_| generation == self.generation)
+        self.stepped_at.filter(|_| generation == self.generation)
     }
 }
 
@@ -297,10 +296,10 @@ impl World {
     pub(super) fn hit_rank(&mut self, generation: u64, rank: u64, exit: WorkerExit) -> Checked {
         let found = self.nodes.iter().enumerate().find_map(|(index, node)| {
             let here = node.served && node.keeper.generation == generation;
-            let worker = node
-                .keeper
-                .alive()
-                .find(|worker| here && worker.rank == rank)?;
+            let worker = node.keeper.alive().find(|worker| {
+                let can = !worker.hangs || exit == WorkerExit::Signal(9);
+                here && worker.rank == rank && can
+            })?;
             Some((index, worker.serial))
         });
         let Some((index, serial)) = found else {
