@@ -72,6 +72,13 @@ impl Leader {
                 self.wake(at);
             }
             None => {
+                if let Some(request) = self.stop_request() {
+                    // Whoever may still run has no part in the job any more.
+                    let ledger = self.ledger();
+                    let ending = stopped(&request, false, None);
+                    self.end(plan.generation, &ledger, ending, effects);
+                    return false;
+                }
                 let since = *self.seen.in_doubt_since.get_or_insert(now);
                 let until = since + spec.wait_for_nodes();
                 let reason = format!(

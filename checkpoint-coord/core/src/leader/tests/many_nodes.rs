@@ -192,6 +192,25 @@ fn a_leader_that_sees_nothing_of_the_training_starts_no_twin() {
 }
 
 #[test]
+fn a_stop_need_not_wait_for_what_nobody_can_know() {
+    let mut bench = Bench::with(1, 1, &["a", "b"], |spec| spec.wait_for_nodes_ms = 60_000);
+    bench.report("a", MemberPhase::Running, |_| {});
+    bench.vouch(2 * SECOND);
+    bench.lose("a");
+    bench.wait(30 * SECOND);
+    let mut stops = idle("b");
+    stops.request = Some(request(
+        RequestKind::Stop {
+            signal: TERMINATE,
+            grace_ms: None,
+        },
+        0,
+    ));
+    bench.member(&stops);
+    assert_eq!(bench.result().rule, EndRule::Requested);
+}
+
+#[test]
 fn a_plan_is_not_published_past_a_member_that_came_back_meanwhile() {
     let mut bench = Bench::with(2, 2, &["a", "b", "c"], |_| {});
     bench.report("a", MemberPhase::Running, |_| {});
