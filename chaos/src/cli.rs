@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
 use crate::bench::{idle, output, recovery};
 use crate::failure::Failure;
-use crate::sim::{self, Plant};
 
 /// A rule was broken, or a figure is over its limit.
 const BROKEN: u8 = 1;
@@ -126,31 +126,6 @@ struct CommonArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-struct SimArgs {
-    /// Number of schedules, each from its own seed
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
-    schedules: u64,
-    /// The first seed; the following schedules have the following ones
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Number of nodes [default: 1 to 5, drawn]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    nodes: Option<u32>,
-    /// Run the schedule in this file instead
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedules", "seed", "nodes"])]
-    replay: Option<PathBuf>,
-    /// Write the smallest schedule that breaks a rule to this file
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-    /// Print every event of the one schedule that --seed or --replay names
-    #[arg(long)]
-    trace: bool,
-    /// Put a bug into the world, to see it caught
-    #[arg(long, value_name = "BUG", hide = true)]
-    plant: Option<Plant>,
-}
-
 /// Reads the command line, does what it says and gives the exit code.
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -179,7 +154,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
     match command {
-        Command::Sim(args) => sim::run(&args.into(), out),
+        Command::Sim(args) => Ok(steadfast_sim::cli::run(&args, out)?),
         Command::Bench(BenchCommand::Recovery(args)) => recovery::run(&args.into(), out),
         Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
         Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
@@ -195,20 +170,6 @@ fn peer(text: &str) -> Result<(LauncherKind, PathBuf), String> {
     let kind = LauncherKind::from_str(name, false)
         .map_err(|_| format!("{name} is neither torchrun nor ft_launcher"))?;
     Ok((kind, path))
-}
-
-impl From<SimArgs> for sim::Options {
-    fn from(args: SimArgs) -> Self {
-        Self {
-            schedules: args.schedules,
-            seed: args.seed,
-            nodes: args.nodes,
-            replay: args.replay,
-            save: args.save,
-            trace: args.trace,
-            plant: args.plant,
-        }
-    }
 }
 
 impl From<RecoveryArgs> for recovery::Options {

@@ -3,7 +3,6 @@
 
 use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
 
 /// A failure of the harness, as opposed to one of what it tests.
 #[derive(Debug, thiserror::Error)]
@@ -24,14 +23,9 @@ pub(crate) enum Failure {
         /// The system's words.
         reason: io::Error,
     },
-    /// A schedule's file is none.
-    #[error("failed to use the schedule in {}: {why}", path.display())]
-    Schedule {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// The simulator could not do its work.
+    #[error(transparent)]
+    Simulator(#[from] steadfast_sim::Failure),
     /// A program that is needed is not there.
     #[error(
         "failed to find {0}: it is neither named on the command line nor on PATH; build or install it first"

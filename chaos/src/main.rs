@@ -5,8 +5,6 @@
 mod bench;
 mod cli;
 mod failure;
-mod random;
-mod sim;
 
 use std::process::ExitCode;
 

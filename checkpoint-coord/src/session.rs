@@ -10,7 +10,6 @@
 mod calls;
 mod earlier_run;
 mod host;
-mod lease;
 mod opening;
 mod peers;
 mod reading;
@@ -22,14 +21,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use steadfast_core::{
-    ChangeBatch, Instant, JobResult, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
-    LeaderState, Member, MemberEvent, MemberSettings, MemberState, Revision,
+    ChangeBatch, Held, Instant, JobResult, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
+    LeaderState, Lease, Member, MemberEvent, MemberSettings, MemberState, Revision,
 };
 
 use crate::{Store, StoreError, Watch, WatchError};
 use calls::{Calls, Done, Reading};
 pub use host::{Hint, HostEffect, SessionPorts};
-use lease::{Held, Lease};
 pub use peers::{Peer, Peers};
 pub use status::StatusView;
 
@@ -121,8 +119,6 @@ struct Session<S, C> {
     lease: Lease,
     /// The fence that the agent was told last.
     fence: Option<HostEffect>,
-    /// What was in the store at this revision was there before us.
-    opened_at: Revision,
     /// When to renew the lease, to campaign again, to watch again.
     renew_at: Instant,
     campaign_at: Option<Instant>,
@@ -143,8 +139,8 @@ enum Input {
 
 impl<S: Store, C: Clock> Session<S, C> {
     async fn run(&mut self) -> Result<Option<JobResult>, SessionError> {
-        self.campaign();
         loop {
+            self.campaign();
             self.show();
             self.show_peers();
             self.tell_fence()?;
@@ -160,7 +156,6 @@ impl<S: Store, C: Clock> Session<S, C> {
                         self.tell_member(MemberEvent::Changed(batch.clone()))?;
                     }
                     self.tell_leader(LeaderEvent::Changed(batches))?;
-                    self.campaign();
                 }
                 Input::Watched(Err(error)) => {
                     tracing::warn!(%error, "The watch of the store has ended; reading it anew.");
@@ -325,11 +320,14 @@ impl<S: Store, C: Clock> Session<S, C> {
                 Ok(())
             }
             Done::Renewed(Ok(renewals)) => {
-                self.renew_at = now + self.lease.renewal_interval();
                 let mut moved = false;
+                let mut sent = now;
                 for renewal in renewals {
+                    sent = renewal.sent;
                     moved |= self.lease.renewed(renewal);
                 }
+                // Counted from when it was sent: an answer that takes its time must not cost the lease.
+                self.renew_at = sent + self.lease.renewal_interval();
                 if moved {
                     self.tell_member(MemberEvent::Lease(self.lease.id()))?;
                 }
@@ -363,7 +361,6 @@ impl<S: Store, C: Clock> Session<S, C> {
         } else {
             self.tell_leader(LeaderEvent::Relisted { entries, revision })?;
         }
-        self.campaign();
         Ok(())
     }
 
@@ -380,7 +377,6 @@ impl<S: Store, C: Clock> Session<S, C> {
         }
         if self.campaign_at.is_some_and(|at| at <= now) {
             self.campaign_at = None;
-            self.campaign();
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
@@ -401,7 +397,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                     }
                     if let HostEffect::Start { .. } = &order {
                         // A plan can name us before our own write is answered; that it does is the answer.
-                        self.lease.is_known_to_have_record();
+                        self.lease.is_named_by_plan();
                     }
                     // What vouches for the workers must be known before they are started.
                     self.tell_fence()?;
@@ -488,9 +484,8 @@ impl<S: Store, C: Clock> Session<S, C> {
         }
         match self.member.view().leader() {
             None => self.calls.elect(own, self.lease.id()),
-            Some(leader)
-                if leader.value.node == own.node && leader.mod_revision <= self.opened_at =>
-            {
+            // Of an earlier life, or of an election whose answer was lost.
+            Some(leader) if leader.value.node == own.node => {
                 self.calls.retire(own, leader.mod_revision);
             }
             Some(_) => {}

@@ -60,6 +60,7 @@ fn arrows_between_crates_run_downward_only() {
         ("steadfast-process", &[]),
         ("steadfast-health", &["steadfast-proto"]),
         ("steadfast-core", &["steadfast-proto"]),
+        ("steadfast-sim", &["steadfast-core", "steadfast-proto"]),
         ("steadfast-coord", &["steadfast-core", "steadfast-proto"]),
         (
             "steadfast",

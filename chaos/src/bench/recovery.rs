@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use steadfast_sim::Random;
 
 pub(crate) use super::job::LauncherKind;
 use super::job::{Job, Launcher, Work};
@@ -24,7 +25,6 @@ use super::processes;
 use super::statistics::{Summary, milliseconds};
 use super::waiting::heed_interrupts;
 use crate::failure::Failure;
-use crate::random::Random;
 use episode::Episode;
 
 /// What is to be measured.

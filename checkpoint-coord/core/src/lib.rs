@@ -25,6 +25,7 @@ mod ids;
 mod judgement;
 mod keys;
 mod leader;
+mod lease;
 mod member;
 mod records;
 mod store;
@@ -39,6 +40,7 @@ pub use ids::{Generation, Incarnation, LeaseId, LocalRank, NodeName, Rank, Revis
 pub use judgement::SAME_FAILURE_LIMIT;
 pub use keys::Keys;
 pub use leader::{Leader, LeaderEffect, LeaderEvent, LeaderSettings, LeaderState};
+pub use lease::{Held, Lease, Renewal};
 pub use member::{
     KeeperStop, Member, MemberEffect, MemberEvent, MemberSettings, MemberState, OperatorRequest,
     SpawnFailure, WorkerObservation, WorkerState, kinds,

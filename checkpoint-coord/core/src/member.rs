@@ -11,14 +11,15 @@ mod tests;
 mod words;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    Generation, Instant, JobResult, MemberPhase, Outcome, Request, RequestKind, Revision, View,
+    Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, Request, RequestKind,
+    Revision, View,
 };
 
 pub use event::{
@@ -67,6 +68,8 @@ pub struct Member {
     /// Whether a signal asked for the stop; then it does not wait for the store.
     urgent: bool,
     work: Option<Work>,
+    /// Workers of any generation that survived SIGKILL; this keeper's node is not fit for others.
+    unkillable: BTreeSet<LocalRank>,
     /// Fields of our record that this version does not know.
     extra: BTreeMap<String, Value>,
     written: Option<Report>,
@@ -99,6 +102,7 @@ impl Member {
             request: None,
             urgent: false,
             work: None,
+            unkillable: BTreeSet::new(),
             extra: BTreeMap::new(),
             written: None,
             in_flight: None,
@@ -306,6 +310,7 @@ impl Member {
                 next_port,
             } if generation == work.generation => {
                 work.stop_began.get_or_insert(now);
+                self.unkillable.extend(&unkillable);
                 work.stopped = Some(unkillable);
                 self.next_port = next_port;
             }

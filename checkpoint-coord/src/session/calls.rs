@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use steadfast_core::{
     Condition, Instant, KeyValue, LeaderRecord, LeaseId, MemberSettings, Operation, Outcome,
-    Revision, Transaction,
+    Renewal, Revision, Transaction,
 };
 
-use super::lease::Renewal;
 use super::reading::read_own;
 use crate::{Store, StoreError, Watch};
 

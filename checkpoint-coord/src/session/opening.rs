@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use steadfast_core::{Member, MemberEvent, Revision, View};
+use steadfast_core::{Held, Lease, Member, MemberEvent, Revision, View};
 
 use tokio::sync::mpsc;
 
 use super::earlier_run::{self, EarlierRun};
 use super::host::{HostEffect, SessionPorts};
-use super::lease::{Held, Lease};
 use super::{Calls, Clock, RETRY, Session, SessionError, SessionSettings, reading};
 use crate::{Store, StoreError, Watch};
 
@@ -18,7 +17,6 @@ struct Opened {
     view: View,
     lease: Held,
     watch: Watch,
-    revision: Revision,
 }
 
 impl<S: Store, C: Clock> Session<S, C> {
@@ -74,7 +72,6 @@ impl<S: Store, C: Clock> Session<S, C> {
             watch: Some(opened.watch),
             lease,
             fence: None,
-            opened_at: opened.revision,
             renew_at,
             campaign_at: None,
             relist_at: None,
@@ -151,12 +148,7 @@ async fn open<S: Store, C: Clock>(
         .watch(&prefix, Revision(revision.0 + 1))
         .await
         .map_err(failed("watch the job's keys"))?;
-    Ok(Opened {
-        view,
-        lease,
-        watch,
-        revision,
-    })
+    Ok(Opened { view, lease, watch })
 }
 
 /// The lease of an earlier life of the same agent, if it still holds; a new one otherwise.
@@ -183,5 +175,10 @@ async fn take_lease<S: Store, C: Clock>(
     }
     let sent = clock.now();
     let lease = store.lease_grant(settings.lease_ttl).await?;
-    Ok(Held::granted(lease, settings.lease_ttl, sent))
+    let held = Held::granted(lease, settings.lease_ttl, sent);
+    Ok(if settings.resumed {
+        held
+    } else {
+        held.as_first()
+    })
 }

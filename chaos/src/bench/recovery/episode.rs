@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use steadfast_sim::Random;
 
 use super::{Fault, Options};
 use crate::bench::job::{Job, Record};
 use crate::bench::launch::pid_of;
 use crate::bench::waiting::{now_ns, pause, poll_for, wait_for};
 use crate::failure::Failure;
-use crate::random::Random;
 
 /// Steps that a generation makes before the next fault.
 const SETTLED_STEPS: usize = 5;

@@ -72,6 +72,13 @@ impl Leader {
                 self.wake(at);
             }
             None => {
+                if let Some(request) = self.stop_request() {
+                    // Whoever may still run has no part in the job any more.
+                    let ledger = self.ledger();
+                    let ending = stopped(&request, false, None);
+                    self.end(plan.generation, &ledger, ending, effects);
+                    return false;
+                }
                 let since = *self.seen.in_doubt_since.get_or_insert(now);
                 let until = since + spec.wait_for_nodes();
                 let reason = format!(
@@ -172,7 +179,9 @@ impl Leader {
             .iter()
             .map(|(node, record)| (node, &record.value))
             .filter(|(node, record)| {
+                // One whose worker survived SIGKILL may have been away when its generation was judged.
                 record.slots > 0
+                    && record.unkillable.is_empty()
                     && !ledger.excluded.contains_key(*node)
                     && !is_leaving(record)
                     && matches!(record.phase, MemberPhase::Idle | MemberPhase::Stopped)

@@ -114,7 +114,13 @@ impl Leader {
         let record = self.view.member(&place.node).map(|record| &record.value);
         let Some(record) = record.filter(|record| record.incarnation == place.incarnation) else {
             if let Some(settled) = self.seen.settled.get(&place.node) {
-                return settled.clone();
+                // Nobody is left there to say of workers that finished by themselves that they are stopped.
+                let finished = *settled == Standing::Completed && !plan.is_run();
+                return if finished {
+                    Standing::Stopped
+                } else {
+                    settled.clone()
+                };
             }
             let anew = record.is_some_and(|record| is_same_machine(record, place));
             self.seen

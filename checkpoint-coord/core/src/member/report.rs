@@ -112,9 +112,7 @@ impl Member {
                 }
             }),
             stop_began: work.and_then(|work| work.stop_began),
-            unkillable: work
-                .and_then(|work| work.stopped.clone())
-                .unwrap_or_default(),
+            unkillable: self.unkillable.iter().copied().collect(),
             clean: work.is_some_and(Work::is_clean),
             request: self.request.clone(),
             boot: self.settings.boot.clone(),

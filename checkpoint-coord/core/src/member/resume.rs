@@ -60,6 +60,7 @@ impl Member {
         }
         let record = versioned.value.clone();
         self.request.clone_from(&record.request);
+        self.unkillable.extend(&record.unkillable);
         if versioned.lease == self.settings.lease {
             self.written = Some(Report {
                 findings: self.view.findings(record.generation, node).to_vec(),

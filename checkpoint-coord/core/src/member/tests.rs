@@ -499,6 +499,25 @@ fn a_respawned_agent_starts_what_was_never_started_and_nothing_twice() {
 }
 
 #[test]
+fn a_worker_that_cannot_be_killed_is_told_of_even_when_a_plan_leaves_the_node_out() {
+    let mut bench = Bench::running();
+    bench.exit(1, WorkerExit::Code(1), 500, None);
+    bench.tell(MemberEvent::Stopped {
+        generation: Generation(1),
+        unkillable: vec![LocalRank(0)],
+        next_port: 4_001,
+    });
+    let mut plan = bench.member.view().plan().unwrap().value.clone();
+    plan.generation = Generation(2);
+    plan.phase = PlanPhase::Run;
+    plan.members[0].node = "other".into();
+    let batch = bench.put(bench.member.settings.keys.plan(), encode(&plan));
+    bench.tell(MemberEvent::Changed(batch));
+    assert_eq!(bench.member.state(), MemberState::Spare);
+    assert_eq!(bench.record().unkillable, [LocalRank(0)]);
+}
+
+#[test]
 fn a_stop_of_no_generation_means_nothing() {
     let mut bench = Bench::new();
     bench.member = Member::new(settings(), load(&bench.store));

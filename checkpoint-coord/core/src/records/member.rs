@@ -31,7 +31,7 @@ pub struct MemberRecord {
     pub step: Option<u64>,
     /// When this node began to stop the workers of `generation`, on its own clock.
     pub stop_began: Option<Instant>,
-    /// Workers of `generation` that survived SIGKILL (uninterruptible sleep).
+    /// Workers of `generation` or an earlier one that survived SIGKILL (uninterruptible sleep).
     pub unkillable: Vec<LocalRank>,
     /// Whether all workers of `generation` have ended, each with exit code 0.
     pub clean: bool,

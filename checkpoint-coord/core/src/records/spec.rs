@@ -111,6 +111,9 @@ impl JobSpec {
 
     /// The first field in which `mine` differs from this, the job's, spec, in words; `None` when they agree.
     pub fn disagreement(&self, mine: &Self) -> Option<String> {
+        if self == mine {
+            return None;
+        }
         let (theirs, mine) = (self.fields(), mine.fields());
         let differing = theirs
             .into_iter()

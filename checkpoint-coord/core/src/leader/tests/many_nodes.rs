@@ -192,6 +192,25 @@ fn a_leader_that_sees_nothing_of_the_training_starts_no_twin() {
 }
 
 #[test]
+fn a_stop_need_not_wait_for_what_nobody_can_know() {
+    let mut bench = Bench::with(1, 1, &["a", "b"], |spec| spec.wait_for_nodes_ms = 60_000);
+    bench.report("a", MemberPhase::Running, |_| {});
+    bench.vouch(2 * SECOND);
+    bench.lose("a");
+    bench.wait(30 * SECOND);
+    let mut stops = idle("b");
+    stops.request = Some(request(
+        RequestKind::Stop {
+            signal: TERMINATE,
+            grace_ms: None,
+        },
+        0,
+    ));
+    bench.member(&stops);
+    assert_eq!(bench.result().rule, EndRule::Requested);
+}
+
+#[test]
 fn a_plan_is_not_published_past_a_member_that_came_back_meanwhile() {
     let mut bench = Bench::with(2, 2, &["a", "b", "c"], |_| {});
     bench.report("a", MemberPhase::Running, |_| {});
@@ -424,6 +443,39 @@ fn a_node_that_is_unfit_gets_no_ranks_any_more() {
     bench.fail(unfit, Some(3));
     assert_eq!(bench.nodes(), ["b"]);
     assert!(bench.ledger().excluded.contains_key(&NodeName::from("a")));
+}
+
+#[test]
+fn a_node_whose_worker_cannot_be_killed_gets_no_ranks_even_if_it_was_away_at_the_verdict() {
+    let mut bench = Bench::with(1, 2, &["a", "b"], |_| {});
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.lose("a");
+    bench.report("b", MemberPhase::Stopped, |_| {});
+    let mut back = idle("a");
+    back.generation = Generation(1);
+    back.phase = MemberPhase::Stopped;
+    back.unkillable = vec![LocalRank(0)];
+    bench.member(&back);
+    bench.pass();
+    assert_eq!(bench.plan().generation, Generation(2));
+    assert_eq!(bench.nodes(), ["b"]);
+}
+
+#[test]
+fn a_node_that_is_lost_when_its_workers_have_finished_holds_up_nobody() {
+    let mut bench = Bench::with(1, 2, &["a", "b"], |_| {});
+    bench.report("a", MemberPhase::Completed, |record| record.clean = true);
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.lose("a");
+    bench.find(Finding {
+        node: "b".to_owned(),
+        ..failure("x")
+    });
+    assert!(bench.is_drained());
+    bench.report("b", MemberPhase::Stopped, |_| {});
+    bench.pass();
+    assert_eq!(bench.plan().generation, Generation(2));
+    assert_eq!(bench.nodes(), ["b"]);
 }
 
 #[test]

@@ -5,18 +5,21 @@ use steadfast_core::{Generation, LocalRank, MemberEffect, MemberEvent, Plan, Wor
 use steadfast_proto::v1::{FaultRole, Finding};
 
 use super::{Checked, MS, World};
-use crate::sim::event::{Address, Event, Who};
-use crate::sim::node::{Life, Stop};
-use crate::sim::plant::Plant;
+use crate::event::{Address, Event};
+use crate::node::{Life, Stop};
 
 /// How long the keeper waits for a worker to die of SIGKILL, in milliseconds.
 const GIVE_UP_MS: u64 = 2_000;
+/// Most milliseconds that a worker takes to die of SIGKILL; the product counts with half a second.
+const DEATH_MS: u64 = 300;
+/// When to look again whether a worker that does nothing goes on, in milliseconds.
+const HUNG_MS: u64 = 500;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 impl World {
     pub(super) fn command(&mut self, index: usize, command: MemberEffect) -> Checked {
-        if !self.nodes[index].up {
+        if !self.nodes[index].served {
             return Ok(());
         }
         match command {
@@ -30,7 +33,11 @@ impl World {
                 let grace = u64::try_from(grace.as_micros()).unwrap_or(u64::MAX / 2);
                 self.stop_workers(index, generation.0, first_signal, grace);
             }
-            MemberEffect::KillNow { generation } => self.kill_workers(index, generation.0),
+            MemberEffect::KillNow { generation } => {
+                if self.nodes[index].keeper.stop.is_some() {
+                    self.kill_workers(index, generation.0);
+                }
+            }
             MemberEffect::Write(_) | MemberEffect::Say(_) | MemberEffect::Finish(_) => {}
         }
         Ok(())
@@ -42,34 +49,34 @@ impl World {
         if generation <= node.keeper.generation {
             return Ok(());
         }
+        if self.is_fenced(index) {
+            return self.refuse_start(index, generation);
+        }
+        let node = &mut self.nodes[index];
         let failures = node.keeper.start(plan, &node.name, &mut self.serial);
-        let name = node.name.0.clone();
+        node.keeper.fence.window = plan.witness();
         let workers = node.keeper.workers.clone();
-        self.training.planned(generation, plan.world_size.into());
+        let nodes = plan.members.len();
+        self.training
+            .planned(generation, plan.world_size.into(), nodes);
+        self.training.take_part(generation, index);
         for worker in workers {
             if let Life::NeverBorn(_) = worker.life {
-                self.checker.cause(generation, Some(worker.rank));
+                self.checker.causes().add(generation, Some(worker.rank));
                 continue;
             }
+            let serial = worker.serial;
             self.checker
-                .spawned(worker.serial, &name, generation, worker.rank)?;
-            if self.plant == Some(Plant::StartTwice) {
-                self.checker.spawned(
-                    worker.serial + 1_000_000_000,
-                    &name,
-                    generation,
-                    worker.rank,
-                )?;
-            }
+                .spawned(serial, index, generation, worker.rank)?;
         }
-        self.say(
-            index,
-            MemberEvent::Started {
-                generation: plan.generation,
-                failures,
-            },
-        );
-        self.begin_training();
+        let started = MemberEvent::Started {
+            generation: plan.generation,
+            failures,
+        };
+        self.say(index, started);
+        self.watch_fence(index);
+        let delay = self.delay(self.schedule.pace.start_ms);
+        self.after(delay, Event::Ready(index, generation));
         Ok(())
     }
 
@@ -78,9 +85,7 @@ impl World {
         let keeper = &mut self.nodes[index].keeper;
         if generation != keeper.generation {
             // Never started here, or long gone: nothing is left of it.
-            return self.say_stopped(index, generation, Vec::new());
-        }
-        if self.plant == Some(Plant::IgnoreStop) {
+            keeper.generation = keeper.generation.max(generation);
             return self.say_stopped(index, generation, Vec::new());
         }
         if let Some(stop) = &mut keeper.stop {
@@ -112,54 +117,81 @@ impl World {
         self.look_whether_stopped(index);
     }
 
-    pub(super) fn grace_over(&mut self, index: usize, generation: u64) {
+    pub(super) fn grace_over(&mut self, index: usize, generation: u64) -> Checked {
         if self.nodes[index].keeper.stop.is_some() {
             self.kill_workers(index, generation);
         }
+        Ok(())
     }
 
-    fn kill_workers(&mut self, index: usize, generation: u64) {
-        let keeper = &self.nodes[index].keeper;
-        if generation != keeper.generation || keeper.stop.is_none() {
+    /// SIGKILL to all workers of the generation that are left.
+    pub(super) fn kill_workers(&mut self, index: usize, generation: u64) {
+        let keeper = &mut self.nodes[index].keeper;
+        if generation != keeper.generation {
             return;
         }
-        let alive: Vec<_> = keeper.alive().cloned().collect();
-        for worker in alive {
+        let mut stuck = Vec::new();
+        let mut dying = Vec::new();
+        for worker in &mut keeper.workers {
+            if worker.life != Life::Alive || worker.killed {
+                continue;
+            }
             if worker.unkillable {
                 // It runs no instruction of its own any more.
-                self.checker.ended(worker.serial, false);
-                self.after(GIVE_UP_MS * MS, Event::GivesUp(index, generation));
+                worker.killed = true;
+                stuck.push(worker.serial);
             } else {
-                let exit = WorkerExit::Signal(SIGKILL);
-                self.after(
-                    100,
-                    Event::Death(index, worker.serial, exit, FaultRole::Cause),
-                );
+                dying.push(worker.serial);
             }
+        }
+        let any_stuck = !stuck.is_empty();
+        for serial in stuck {
+            self.checker.ended(serial, false);
+        }
+        for serial in dying {
+            let delay = self.delay(DEATH_MS);
+            let exit = WorkerExit::Signal(SIGKILL);
+            self.after(delay, Event::Death(index, serial, exit, FaultRole::Cause));
+        }
+        if any_stuck {
+            self.after(GIVE_UP_MS * MS, Event::GivesUp(index, generation));
         }
     }
 
-    pub(super) fn gives_up(&mut self, index: usize, generation: u64) {
+    pub(super) fn gives_up(&mut self, index: usize, generation: u64) -> Checked {
         let keeper = &mut self.nodes[index].keeper;
         if generation != keeper.generation || keeper.stop.is_none() {
-            return;
+            return Ok(());
         }
         for worker in &mut keeper.workers {
-            worker.survived |= worker.life == Life::Alive && worker.unkillable;
+            worker.survived |= worker.life == Life::Alive && worker.killed;
         }
         self.look_whether_stopped(index);
+        Ok(())
     }
 
     /// A worker process ends, for whatever reason, unless it has ended already.
-    pub(super) fn death(&mut self, index: usize, serial: u64, exit: WorkerExit, role: FaultRole) {
+    pub(super) fn death(
+        &mut self,
+        index: usize,
+        serial: u64,
+        exit: WorkerExit,
+        role: FaultRole,
+    ) -> Checked {
         let keeper = &mut self.nodes[index].keeper;
         let stopping = keeper.stop.is_some();
         let Some(worker) = keeper.worker(serial) else {
-            return;
+            return Ok(());
         };
         // Nothing sees a worker that is stuck before somebody wants it to stop.
-        if worker.life != Life::Alive || (worker.unkillable && stopping) {
-            return;
+        let stuck = (worker.unkillable && stopping) || worker.killed;
+        if worker.life != Life::Alive || stuck {
+            return Ok(());
+        }
+        if worker.hangs && exit != WorkerExit::Signal(SIGKILL) {
+            // It will come to it when it goes on.
+            self.after(HUNG_MS * MS, Event::Death(index, serial, exit, role));
+            return Ok(());
         }
         worker.life = Life::Dying(exit);
         self.checker.ended(serial, exit.is_success());
@@ -167,6 +199,7 @@ impl World {
         let delay = self.delay(self.schedule.pace.reap_ms);
         let died = self.now;
         self.after(delay, Event::Reaped(index, serial, exit, died, role));
+        Ok(())
     }
 
     pub(super) fn reaped(
@@ -176,11 +209,11 @@ impl World {
         exit: WorkerExit,
         died: u64,
         role: FaultRole,
-    ) {
+    ) -> Checked {
         let now = self.now;
         let node = &mut self.nodes[index];
         let Some(local) = node.keeper.worker(serial).map(|worker| worker.local) else {
-            return;
+            return Ok(());
         };
         let finding = node.finding(died, local, exit, role);
         if let Some(worker) = node.keeper.worker(serial) {
@@ -190,11 +223,12 @@ impl World {
             self.say_exit(index, local, exit, None);
             let understood = self.exit_event(index, local, exit, Some(finding));
             let delay = self.random.between(1, 500 * MS);
-            self.after(delay, Event::Understood(index, understood));
+            self.after(delay, Event::Understood(index, Box::new(understood)));
         } else {
             self.say_exit(index, local, exit, Some(finding));
         }
         self.look_whether_stopped(index);
+        Ok(())
     }
 
     /// Tells the agent that a worker was reaped.
@@ -221,42 +255,23 @@ impl World {
             generation: Generation(node.keeper.generation),
             local_rank: LocalRank(local),
             exit,
-            at: node.instant(self.now),
+            at: node.clock.show(self.now),
             finding,
         }
     }
 
     /// Sends a message to the agent, if there is one.
     pub(super) fn say(&mut self, index: usize, event: MemberEvent) {
-        let delay = self.delay(self.schedule.pace.link_ms);
         if self.nodes[index].agent.is_some() {
+            let delay = self.delay(self.schedule.pace.link_ms);
             let at = self.link(index, 1, delay);
             let life = self.nodes[index].life;
-            self.at(at, Event::ToAgent(index, life, event));
+            let address = Address { node: index, life };
+            self.at(at, Event::ToAgent(address, Box::new(event)));
         }
     }
 
-    pub(super) fn heard(&mut self, index: usize, life: u64, event: MemberEvent) -> Checked {
-        let node = &mut self.nodes[index];
-        let Some(agent) = node.agent.as_mut().filter(|_| node.life == life) else {
-            return Ok(());
-        };
-        if agent.member.is_none() {
-            agent.inbox.push(event);
-            return Ok(());
-        }
-        let who = Who::Member;
-        self.tell_member(
-            Address {
-                node: index,
-                life,
-                who,
-            },
-            event,
-        )
-    }
-
-    fn look_whether_stopped(&mut self, index: usize) {
+    pub(super) fn look_whether_stopped(&mut self, index: usize) {
         let keeper = &mut self.nodes[index].keeper;
         let Some(left) = keeper.is_stopped() else {
             return;
@@ -268,25 +283,25 @@ impl World {
         }
         if !left.is_empty() {
             let node = &self.nodes[index];
-            self.checker.stuck(&node.name.0, node.incarnation);
+            self.checker.stuck(index, node.incarnation);
         }
         self.say_stopped(index, generation, left);
     }
 
-    fn say_stopped(&mut self, index: usize, generation: u64, unkillable: Vec<LocalRank>) {
+    pub(super) fn say_stopped(
+        &mut self,
+        index: usize,
+        generation: u64,
+        unkillable: Vec<LocalRank>,
+    ) {
         let keeper = &mut self.nodes[index].keeper;
         keeper.next_port = keeper.next_port.wrapping_add(1).max(1_024);
         let next_port = keeper.next_port;
-        if self.plant != Some(Plant::MuteKeeper) {
-            let generation = Generation(generation);
-            self.say(
-                index,
-                MemberEvent::Stopped {
-                    generation,
-                    unkillable,
-                    next_port,
-                },
-            );
-        }
+        let stopped = MemberEvent::Stopped {
+            generation: Generation(generation),
+            unkillable,
+            next_port,
+        };
+        self.say(index, stopped);
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::plans::PlanSeen;
 use super::{Checked, Checker};
 
 impl Checker {
@@ -39,7 +38,8 @@ impl Checker {
         let rule = value["rule"].as_str().unwrap_or_default();
         match value["outcome"].as_str().unwrap_or_default() {
             "succeeded" => self.everybody_ended_well(generation),
-            "stopped" if self.end_asked => Ok(()),
+            "stopped" if self.causes.was_asked_to_end() => Ok(()),
+            "stopped" if self.causes.anybody_leaves() => Ok(()),
             "stopped" => self.violation("result", "nobody asked the job to stop".to_owned()),
             "failed" => match (rule, &self.plan) {
                 ("not_enough_nodes", _) => Ok(()),
@@ -49,8 +49,8 @@ impl Checker {
                     "a node was blamed, but every worker could be killed".to_owned(),
                 ),
                 (_, Some(plan)) => {
-                    self.must_have_cause(generation, plan, "ended in failure")?;
-                    self.blames_the_right_rank(value, generation, plan)
+                    self.must_have_cause(plan, "ended in failure")?;
+                    self.blames_the_right_rank(value, generation)
                 }
                 (_, None) => self.violation("result", format!("failed before it began: {value}")),
             },
@@ -71,13 +71,10 @@ impl Checker {
 
     /// The rank that is blamed was hit, unless a node took the evidence with it or it came too
     /// late.
-    fn blames_the_right_rank(&self, value: &Value, generation: u64, plan: &PlanSeen) -> Checked {
+    fn blames_the_right_rank(&self, value: &Value, generation: u64) -> Checked {
         let root = &value["root_cause"];
-        let evidence_lost = self.limits.late_evidence
-            || plan
-                .keepers()
-                .any(|keeper| self.dead_keepers.contains(keeper));
-        let hit = self.causes.get(&generation);
+        let evidence_lost = self.limits.late_evidence || self.causes.was_ever_disturbed();
+        let hit = self.causes.hit(generation);
         let Some(rank) = root["rank"].as_u64().filter(|_| !evidence_lost) else {
             return Ok(());
         };

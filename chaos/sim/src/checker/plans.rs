@@ -5,12 +5,18 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::Limits;
+
 /// A plan as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlanSeen {
     pub(super) generation: u64,
     pub(super) world_size: u64,
     pub(super) drains: bool,
+    /// It is drained so that more nodes can be taken in.
+    pub(super) grows: bool,
+    /// For how long a step vouches for the workers, in virtual microseconds.
+    pub(super) window: u64,
     /// Node and incarnation, number of workers, first rank.
     members: Vec<((String, u64), u64, u64)>,
     master: Value,
@@ -34,6 +40,8 @@ pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
         generation: value["generation"].as_u64()?,
         world_size: value["world_size"].as_u64()?,
         drains: value["phase"].as_str() != Some("run"),
+        grows: is_growth(&value["phase"]["drain"]["request"]),
+        window: value["witness_ms"].as_u64()? * 1_000,
         members: value["members"]
             .as_array()?
             .iter()
@@ -44,13 +52,23 @@ pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
     })
 }
 
+/// The leader's own wish to begin anew.
+fn is_growth(request: &Value) -> bool {
+    let reason = request["reason"].as_str().unwrap_or_default();
+    request["kind"].as_str() == Some("restart") && reason.contains("nodes can be used instead of")
+}
+
 impl PlanSeen {
+    pub(super) fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
     pub(super) fn keepers(&self) -> impl Iterator<Item = &(String, u64)> {
         self.members.iter().map(|(keeper, ..)| keeper)
     }
 
     /// The ranks are 0..world size, each on one node; the number of nodes is allowed.
-    pub(super) fn ranks_are_whole(&self, min_nodes: u64, max_nodes: u64) -> Result<(), String> {
+    pub(super) fn is_allowed(&self, limits: &Limits) -> Result<(), String> {
         let nodes: BTreeSet<_> = self.members.iter().map(|((node, _), ..)| node).collect();
         let count = self.members.len() as u64;
         let mut next = 0;
@@ -69,10 +87,11 @@ impl PlanSeen {
                 self.generation, self.members
             ));
         }
-        if count < min_nodes || count > max_nodes {
+        let (least, most, multiple) = (limits.min_nodes, limits.max_nodes, limits.node_multiple);
+        if count < least || count > most || !count.is_multiple_of(multiple) {
             let generation = self.generation;
             return Err(format!(
-                "generation {generation} has {count} nodes; {min_nodes} to {max_nodes} are allowed"
+                "generation {generation} has {count} nodes; {least} to {most} by {multiple} are allowed"
             ));
         }
         if self.restart_count + 1 != self.generation {
@@ -84,12 +103,13 @@ impl PlanSeen {
         Ok(())
     }
 
-    /// Within a generation, only "run" may become "drain".
+    /// Within a generation, only "run" may become "drain", and steps may come to vouch for longer.
     pub(super) fn may_become(&self, next: &Self) -> Result<(), String> {
         let same = self.members == next.members
             && self.world_size == next.world_size
             && self.master == next.master
-            && self.restart_count == next.restart_count;
+            && self.restart_count == next.restart_count
+            && self.window <= next.window;
         if !same {
             return Err(format!(
                 "the plan of generation {} was changed: {self:?} to {next:?}",

@@ -4,16 +4,18 @@
 
 /// A small generator (`SplitMix64`). Not for anything secret.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator that begins with this seed.
+    pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number, of all 64 bits.
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,27 +24,27 @@ impl Random {
     }
 
     /// From 0 to `limit` - 1; 0 when `limit` is 0. The bias is below `limit` / 2^64.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next().checked_rem(limit).unwrap_or(0)
     }
 
     /// From `low` to `high`, both included.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
     /// Like [`Self::between`], for small numbers.
-    pub(crate) fn small(&mut self, low: u32, high: u32) -> u32 {
+    pub fn small(&mut self, low: u32, high: u32) -> u32 {
         u32::try_from(self.between(low.into(), high.into())).unwrap_or(low)
     }
 
     /// True in `percent` of 100 cases.
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of the choices, which must not be empty.
-    pub(crate) fn pick<T: Copy>(&mut self, first: T, others: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, first: T, others: &[T]) -> T {
         let index = self.below(others.len() as u64 + 1);
         usize::try_from(index)
             .ok()

@@ -2,37 +2,62 @@
 //! A simulated node: its keeper with the workers, and the agent that may be there or not.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use steadfast_core::{
-    Generation, Instant, KeeperStop, Leader, LeaseId, LocalRank, Member, MemberEvent, NodeName,
-    Plan, SpawnFailure, WorkerExit, WorkerObservation, WorkerState,
+    Generation, Instant, KeeperStop, LocalRank, MemberEvent, NodeName, Plan, SpawnFailure,
+    WorkerExit, WorkerObservation, WorkerState,
 };
 use steadfast_proto::v1::{FaultClass, FaultRole, Finding};
+
+use crate::agent::Agent;
+use crate::clock::Clock;
+use crate::event::Event;
 
 /// A host that may be up or down.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: NodeName,
-    /// How far this host's monotonic clock is ahead of the simulation's, in microseconds.
-    pub(crate) clock_ahead: u64,
+    pub(crate) clock: Clock,
+    /// The machine runs.
     pub(crate) up: bool,
+    /// Counts the starts of the machine.
+    pub(crate) boot: u64,
+    /// Until when everything on it stands still.
+    pub(crate) paused_until: u64,
+    /// What happens to it when it goes on.
+    pub(crate) kept: Vec<Event>,
+    /// Counts the keepers.
     pub(crate) incarnation: u64,
-    pub(crate) lease: LeaseId,
-    pub(crate) lease_held: bool,
+    /// There is a keeper: a supervisor was started and has not ended.
+    pub(crate) served: bool,
     pub(crate) keeper: Keeper,
     pub(crate) agent: Option<Agent>,
     /// Numbers the agents; what is on its way to or from an earlier one is lost.
     pub(crate) life: u64,
-    /// The member has left: the job is over for this node.
+    /// Somebody will start a supervisor here again.
+    pub(crate) returning: bool,
+    /// The supervisor has ended by itself: the job is over for this node.
     pub(crate) left: bool,
-    /// Until when the two directions between keeper and agent are taken; messages do not overtake
-    /// one another.
+    /// Until when the two directions between keeper and agent are taken; messages do not overtake one another.
     pub(crate) link_busy: [u64; 2],
+    pub(crate) links: Links,
+}
+
+/// Until when the node is cut off, for each direction.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Links {
+    pub(crate) to_store: u64,
+    pub(crate) from_store: u64,
+    /// Everybody, the store included.
+    pub(crate) to_all: u64,
+    pub(crate) from_all: u64,
 }
 
 /// What survives the agent.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
+    /// The generation that was started or fenced last.
     pub(crate) generation: u64,
     pub(crate) workers: Vec<Worker>,
     pub(crate) stop: Option<Stop>,
@@ -40,6 +65,24 @@ pub(crate) struct Keeper {
     /// What the next start will run into, by local rank: whether it is bound to fail again.
     pub(crate) spawn_failures: BTreeMap<u32, bool>,
     pub(crate) next_port: u16,
+    /// How many agents it has started.
+    pub(crate) agents: u64,
+    pub(crate) fence: Fence,
+}
+
+/// The dead man's switch, on this node's clock.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Fence {
+    /// Until when the lease surely holds.
+    pub(crate) lease_until: Instant,
+    /// For how long a step vouches for the workers.
+    pub(crate) window: Duration,
+    /// When the generation in hand made its last step.
+    pub(crate) stepped: Option<Instant>,
+    /// When the next look is due, on the simulation's clock.
+    pub(crate) look_at: Option<u64>,
+    /// The generation that was fenced last.
+    pub(crate) fenced: u64,
 }
 
 /// A stop in progress, or done.
@@ -59,8 +102,11 @@ pub(crate) struct Worker {
     pub(crate) life: Life,
     pub(crate) ignores_term: bool,
     pub(crate) unkillable: bool,
-    /// SIGKILL was sent and did not end it.
+    /// SIGKILL is on it: it runs no instruction of its own any more.
+    pub(crate) killed: bool,
+    /// And it was given up.
     pub(crate) survived: bool,
+    pub(crate) hangs: bool,
 }
 
 /// How a worker is.
@@ -74,45 +120,7 @@ pub(crate) enum Life {
     NeverBorn(SpawnFailure),
 }
 
-/// The agent: lives in memory only.
-#[derive(Debug, Default)]
-pub(crate) struct Agent {
-    /// Set once the store was read.
-    pub(crate) member: Option<Member>,
-    pub(crate) leader: Option<Leader>,
-    /// What the keeper said before the store was read.
-    pub(crate) inbox: Vec<MemberEvent>,
-    pub(crate) electing: bool,
-    pub(crate) member_desk: Desk,
-    pub(crate) leader_desk: Desk,
-}
-
-/// What connects a machine to the store and to the clock.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Desk {
-    /// Number of the subscription; changes for another one are not meant for this machine.
-    pub(crate) watch: u64,
-    /// Until when the watch is taken; changes do not overtake one another.
-    pub(crate) watch_busy: u64,
-    /// The call that is outstanding.
-    pub(crate) call: Option<u64>,
-    /// The timer that is set, on the simulation's clock.
-    pub(crate) timer: Option<u64>,
-}
-
 impl Node {
-    pub(crate) fn instant(&self, now: u64) -> Instant {
-        Instant::from_nanos((now + self.clock_ahead) * 1_000)
-    }
-
-    /// The simulation's time of one of this node's instants, rounded up.
-    pub(crate) fn time_of(&self, instant: Instant) -> u64 {
-        instant
-            .as_nanos()
-            .div_ceil(1_000)
-            .saturating_sub(self.clock_ahead)
-    }
-
     /// All that a new agent learns from the keeper.
     pub(crate) fn resume(&self) -> Vec<MemberEvent> {
         let generation = Generation(self.keeper.generation);
@@ -123,7 +131,7 @@ impl Node {
                 Life::Alive | Life::Dying(_) => WorkerState::Alive,
                 Life::Reaped(exit, at, finding) => WorkerState::Exited {
                     exit: *exit,
-                    at: self.instant(*at),
+                    at: self.clock.show(*at),
                     finding: Some(Finding::clone(finding)),
                 },
                 Life::NeverBorn(failure) => WorkerState::SpawnFailed(failure.clone()),
@@ -133,7 +141,7 @@ impl Node {
             workers: self.keeper.workers.iter().map(observe).collect(),
             stopping: self.keeper.stop.map(|stop| KeeperStop {
                 generation,
-                began: self.instant(stop.began),
+                began: self.clock.show(stop.began),
             }),
             next_port: self.keeper.next_port,
         }];
@@ -165,12 +173,29 @@ impl Node {
             role: role.into(),
             node: self.name.0.clone(),
             local_rank: Some(local),
-            monotonic_ns: self.instant(now).as_nanos(),
+            monotonic_ns: self.clock.show(now).as_nanos(),
             wall_ms: i64::try_from(now / 1_000).unwrap_or(i64::MAX),
             fingerprint: format!("{exit:?}"),
             summary: format!("the worker {exit}"),
             ..Finding::default()
         }
+    }
+
+    pub(crate) fn is_paused(&self, now: u64) -> bool {
+        now < self.paused_until
+    }
+
+    pub(crate) fn sends_to_store(&self, now: u64) -> bool {
+        now >= self.links.to_store && now >= self.links.to_all
+    }
+
+    pub(crate) fn hears_store(&self, now: u64) -> bool {
+        now >= self.links.from_store && now >= self.links.from_all
+    }
+
+    /// Whether it can talk to other nodes, both ways.
+    pub(crate) fn is_connected(&self, now: u64) -> bool {
+        now >= self.links.to_all && now >= self.links.from_all
     }
 }
 
@@ -187,6 +212,7 @@ impl Keeper {
         };
         self.generation = plan.generation.0;
         self.stop = None;
+        self.fence.stepped = None;
         self.workers.clear();
         let mut failures = Vec::new();
         for local in 0..place.slots {
@@ -211,7 +237,9 @@ impl Keeper {
                 life,
                 ignores_term: false,
                 unkillable: false,
+                killed: false,
                 survived: false,
+                hangs: false,
             });
         }
         failures
@@ -227,13 +255,28 @@ impl Keeper {
     pub(crate) fn living(&mut self, local: u32) -> Option<&mut Worker> {
         self.workers
             .iter_mut()
-            .find(|worker| worker.local == local && worker.life == Life::Alive)
+            .find(|worker| worker.local == local && worker.life == Life::Alive && !worker.killed)
     }
 
+    /// Workers that run instructions of their own.
     pub(crate) fn alive(&self) -> impl Iterator<Item = &Worker> {
         self.workers
             .iter()
-            .filter(|worker| worker.life == Life::Alive)
+            .filter(|worker| worker.life == Life::Alive && !worker.killed)
+    }
+
+    /// The living workers' serial numbers, for when something is to be done to each.
+    pub(crate) fn living_serials(&self) -> Vec<u64> {
+        self.alive().map(|worker| worker.serial).collect()
+    }
+
+    /// Whether every rank of this node is fit to make a step, or has done its part.
+    pub(crate) fn is_fit(&self) -> bool {
+        self.workers.iter().all(|worker| match &worker.life {
+            Life::Alive => !worker.killed && !worker.hangs,
+            Life::Dying(exit) | Life::Reaped(exit, ..) => exit.is_success(),
+            Life::NeverBorn(_) => false,
+        })
     }
 
     /// Whether everything that can go is gone, and with whom left over.

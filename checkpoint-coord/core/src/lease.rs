@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::{Instant, LeaseId};
+use crate::{Instant, LeaseId};
 
 /// How long the keeper may take to kill the workers once the time is over.
 const TIME_TO_KILL: Duration = Duration::from_millis(500);
@@ -17,7 +17,7 @@ const CLOCK_DRIFT: u32 = 100;
 
 /// A lease that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub struct Held {
     id: LeaseId,
     ttl: Duration,
     /// When the last renewal that was answered, or the request for it, was sent.
@@ -26,47 +26,59 @@ pub(super) struct Held {
     has_record: bool,
     /// Whether the leader's record is, or there is none of ours.
     has_leader: bool,
+    /// Whether this keeper's node never had another one.
+    is_first: bool,
 }
 
 /// The lease of the records, and the one that they are moving to.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub struct Lease {
     current: Held,
     next: Option<Held>,
 }
 
 /// What came of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Renewal {
+pub struct Renewal {
     /// When it was sent.
-    pub(super) sent: Instant,
+    pub sent: Instant,
     /// The lease to which it belongs.
-    pub(super) lease: LeaseId,
+    pub lease: LeaseId,
     /// The lease had ended, and this one was granted in its place.
-    pub(super) replaced_by: Option<LeaseId>,
+    pub replaced_by: Option<LeaseId>,
 }
 
 impl Held {
     /// A lease that was asked for at `sent`.
-    pub(super) fn granted(id: LeaseId, ttl: Duration, sent: Instant) -> Self {
+    pub fn granted(id: LeaseId, ttl: Duration, sent: Instant) -> Self {
         Self {
             id,
             ttl,
             renewed: sent,
             has_record: false,
             has_leader: true,
+            is_first: false,
         }
     }
 
     /// The lease.
-    pub(super) fn id(&self) -> LeaseId {
+    pub fn id(&self) -> LeaseId {
         self.id
     }
 
     /// A lease that is known to have the member's record already.
-    pub(super) fn with_record(self) -> Self {
+    pub fn with_record(self) -> Self {
         Self {
             has_record: true,
+            ..self
+        }
+    }
+
+    /// The first lease that this keeper's node has ever had.
+    #[must_use]
+    pub fn as_first(self) -> Self {
+        Self {
+            is_first: true,
             ..self
         }
     }
@@ -82,7 +94,8 @@ impl Held {
 }
 
 impl Lease {
-    pub(super) fn new(current: Held) -> Self {
+    /// The lease with which an agent begins.
+    pub fn new(current: Held) -> Self {
         Self {
             current,
             next: None,
@@ -90,29 +103,29 @@ impl Lease {
     }
 
     /// The lease that records are to be bound to.
-    pub(super) fn id(&self) -> LeaseId {
+    pub fn id(&self) -> LeaseId {
         self.next.map_or(self.current.id, |next| next.id)
     }
 
     /// All leases that must be renewed, with their time.
-    pub(super) fn all(&self) -> Vec<(LeaseId, Duration)> {
+    pub fn all(&self) -> Vec<(LeaseId, Duration)> {
         let held = std::iter::once(self.current).chain(self.next);
         held.map(|held| (held.id, held.ttl)).collect()
     }
 
     /// How often they must be renewed: three times in the shortest time.
-    pub(super) fn renewal_interval(&self) -> Duration {
+    pub fn renewal_interval(&self) -> Duration {
         let next = self.next.map_or(self.current.ttl, |next| next.ttl);
         self.current.ttl.min(next) / 3
     }
 
     /// Whether a lease of this length must be taken.
-    pub(super) fn lacks(&self, ttl: Duration) -> bool {
+    pub fn lacks(&self, ttl: Duration) -> bool {
         self.next.is_none() && self.current.ttl != ttl
     }
 
     /// Records are to move to this lease, the leader's among them if there is one of ours.
-    pub(super) fn move_to(&mut self, next: Held, is_leader: bool) {
+    pub fn move_to(&mut self, next: Held, is_leader: bool) {
         self.next = Some(Held {
             has_leader: !is_leader,
             ..next
@@ -120,34 +133,36 @@ impl Lease {
     }
 
     /// The member's record was written, bound to that lease.
-    pub(super) fn has_record(&mut self, id: LeaseId) {
+    pub fn has_record(&mut self, id: LeaseId) {
         self.with(id, |held| held.has_record = true);
     }
 
-    /// The member's record was seen in the store, by somebody else.
-    pub(super) fn is_known_to_have_record(&mut self) {
-        self.current.has_record = true;
+    /// A plan names this node, so its record was seen in the store. It can have been bound to this lease only if there
+    /// never was another one: a plan may be old news, and the record gone with the lease that it was bound to.
+    pub fn is_named_by_plan(&mut self) {
+        self.current.has_record |= self.current.is_first;
     }
 
     /// The leader's record was written, bound to that lease, or is no longer ours.
-    pub(super) fn has_leader(&mut self, id: LeaseId) {
+    pub fn has_leader(&mut self, id: LeaseId) {
         self.with(id, |held| held.has_leader = true);
     }
 
     /// Takes in a renewal. Says whether records must be bound to another lease.
-    pub(super) fn renewed(&mut self, renewal: Renewal) -> bool {
+    pub fn renewed(&mut self, renewal: Renewal) -> bool {
         self.with(renewal.lease, |held| {
             held.renewed = renewal.sent;
             if let Some(id) = renewal.replaced_by {
                 held.id = id;
                 held.has_record = false;
+                held.is_first = false;
             }
         });
         renewal.replaced_by.is_some()
     }
 
     /// Until when this node's record is surely there: whichever of the two leases it is bound to by now.
-    pub(super) fn until(&self) -> Instant {
+    pub fn until(&self) -> Instant {
         match self.next {
             // The record is bound to the old one, or to the new one that we do not know of yet.
             Some(next) if !next.has_record => {
@@ -234,5 +249,18 @@ mod tests {
         );
         lease.has_record(LeaseId(9));
         assert_eq!(lease.until(), milliseconds(201_480));
+    }
+
+    #[test]
+    fn a_plan_vouches_for_the_first_lease_only() {
+        let mut lease = Lease::new(held(1, LONG, 100).as_first());
+        lease.is_named_by_plan();
+        assert_eq!(lease.until(), milliseconds(109_400));
+        lease.renewed(renewal(1, 300, Some(2)));
+        lease.is_named_by_plan();
+        assert_eq!(lease.until(), Instant::default());
+        let mut lease = Lease::new(held(1, LONG, 100));
+        lease.is_named_by_plan();
+        assert_eq!(lease.until(), Instant::default());
     }
 }
