@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes that run an etcd among themselves, with nothing else on the machine to meet at.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "this is test code")]
+#![expect(clippy::unwrap_used, reason = "this is test code")]
 
 use std::net::{Ipv4Addr, TcpListener};
 
