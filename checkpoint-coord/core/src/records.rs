@@ -62,6 +62,9 @@ pub struct FindingsRecord {
     /// dies with its lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
+    /// Whether the member that was asked to leave has stopped its workers. Its own record is gone by then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,

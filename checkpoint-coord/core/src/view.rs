@@ -118,6 +118,13 @@ impl View {
             .map_or(&[], |record| &record.value.findings)
     }
 
+    /// Whether `node` has left in `generation`, its workers stopped.
+    pub(crate) fn has_left(&self, generation: Generation, node: &NodeName) -> bool {
+        self.findings
+            .get(&(generation, node.clone()))
+            .is_some_and(|record| record.value.stopped)
+    }
+
     /// What all nodes found in `generation`.
     pub fn findings_of(&self, generation: Generation) -> Vec<Finding> {
         self.findings

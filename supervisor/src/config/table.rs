@@ -318,7 +318,7 @@ pub(crate) static OPTIONS: [OptionSpec; 55] = [
         "coord-user",
         Group::Coordination,
         "User of etcd to log in as. The password is in --coord-password-file, or else in the environment variable \
-         STEADFAST_COORD_PASSWORD, which the workers see, too.",
+         STEADFAST_COORD_PASSWORD, which the workers do not get to see.",
     )
     .kind(Kind::Text, "NAME"),
     option(

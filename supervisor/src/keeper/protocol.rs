@@ -44,8 +44,8 @@ pub(crate) enum Request {
         /// The generation.
         generation: u64,
     },
-    /// How long the workers may live without a further word; see [`super::fence`]. Nothing that was said before is taken
-    /// back by it: the later time stands, within a generation also the longer witness window.
+    /// How long the workers may live without a further word; see [`super::fence`]. Of the lease the newest word counts;
+    /// within a generation the longest witness window and the newest step stand.
     Fence {
         /// Until when this node's lease surely holds, on the monotonic clock.
         lease_until_ns: u64,

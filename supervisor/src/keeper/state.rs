@@ -40,6 +40,9 @@ const RESCUE_EVERY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The keeper.
+/// Variables that are for the supervisor alone: the training program has no business with them.
+const SECRETS: [&str; 2] = ["STEADFAST_TOKEN", "STEADFAST_COORD_PASSWORD"];
+
 #[derive(Debug)]
 pub(super) struct Keeper {
     stop_grace: Duration,
@@ -106,6 +109,7 @@ impl Keeper {
         };
         let agent_environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let mut environment = agent_environment.clone();
+        environment.retain(|(name, _)| !SECRETS.iter().any(|secret| name == *secret));
         mark(&mut environment, &token);
         Ok(Keeper {
             stop_grace: settings.stop_grace,

@@ -203,12 +203,23 @@ fn count_losses(standings: &[(NodeName, Standing)], ledger: &mut Ledger) {
 
 /// Members stopped without saying why, which only a fault of ours can bring about; it is charged like any other.
 fn unexplained(plan: &Plan) -> Verdict {
+    let (class, summary) = match &plan.phase {
+        // A node that was silent, or gone, for a while.
+        PlanPhase::Drain {
+            why, request: None, ..
+        } if !why.is_empty() => (FaultClass::Network, why.clone()),
+        _ => (
+            FaultClass::Unknown,
+            "the workers were stopped and nobody has said why".to_owned(),
+        ),
+    };
     Verdict {
         root: Finding {
             kind: "generation.ended".to_owned(),
+            class: class.into(),
             generation: plan.generation.0,
             fingerprint: "unexplained".to_owned(),
-            summary: "the workers were stopped and nobody has said why".to_owned(),
+            summary,
             ..Finding::default()
         },
         others: Vec::new(),

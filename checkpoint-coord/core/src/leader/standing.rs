@@ -122,6 +122,9 @@ impl Leader {
                     settled.clone()
                 };
             }
+            if self.view.has_left(plan.generation, &place.node) {
+                return Standing::Stopped;
+            }
             let anew = record.is_some_and(|record| is_same_machine(record, place));
             self.seen
                 .absent_since

@@ -142,6 +142,7 @@ impl Bench {
             version: RECORD_VERSION,
             findings: vec![finding],
             request: None,
+            stopped: false,
             extra: BTreeMap::new(),
         };
         self.write(&put(

@@ -8,8 +8,8 @@ use steadfast_proto::v1::Finding;
 use super::{Member, MemberEffect, Work};
 use crate::records::encode;
 use crate::{
-    Condition, FindingsRecord, MemberPhase, MemberRecord, Operation, RECORD_VERSION, Revision,
-    Transaction,
+    Condition, FindingsRecord, MemberPhase, MemberRecord, Operation, RECORD_VERSION, RequestKind,
+    Revision, Transaction,
 };
 
 /// What a member writes about itself.
@@ -60,6 +60,7 @@ impl Member {
                 record.generation,
                 report.findings.clone(),
                 record.request.clone(),
+                has_stopped_to_leave(record),
             )
         };
         let generation = report.record.generation;
@@ -71,6 +72,7 @@ impl Member {
                     version: RECORD_VERSION,
                     findings: report.findings.clone(),
                     request: report.record.request.clone(),
+                    stopped: has_stopped_to_leave(&report.record),
                     extra: BTreeMap::new(),
                 }),
                 lease: None,
@@ -127,4 +129,11 @@ impl Member {
             findings: work.map(|work| work.findings.clone()).unwrap_or_default(),
         }
     }
+}
+
+/// Whether the member can go, as far as its workers are concerned.
+fn has_stopped_to_leave(record: &MemberRecord) -> bool {
+    let request = record.request.as_ref();
+    let leaves = request.is_some_and(|request| matches!(request.kind, RequestKind::Leave { .. }));
+    leaves && record.phase == MemberPhase::Stopped
 }

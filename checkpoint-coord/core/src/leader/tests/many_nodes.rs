@@ -307,6 +307,38 @@ fn a_node_that_leaves_hands_its_ranks_over_and_costs_nothing() {
 }
 
 #[test]
+fn a_new_leader_knows_who_has_left_in_good_order() {
+    let mut bench = Bench::with(2, 2, &["a", "b", "c", "d"], |_| {});
+    bench.report("a", MemberPhase::Running, |_| {});
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.vouch(2 * SECOND);
+    let mut left = idle("b");
+    leave(&mut left);
+    let record = FindingsRecord {
+        version: RECORD_VERSION,
+        request: left.request,
+        stopped: true,
+        ..FindingsRecord::default()
+    };
+    let key = keys().findings(Generation(1), &"b".into());
+    bench.store.apply(&put(key, encode(&record)));
+    // b has gone, and a is lost, before the leader that comes now has seen anything of either.
+    for node in ["a", "b"] {
+        bench.store.apply(&Transaction {
+            when: vec![],
+            then: vec![Operation::Delete {
+                key: keys().member(&node.into()),
+            }],
+        });
+    }
+    let epoch = bench.leader.epoch;
+    bench.leader = Leader::new(leader_settings(2), epoch, load(&bench.store));
+    bench.tell(LeaderEvent::Tick);
+    bench.wait(30 * SECOND);
+    assert_eq!(bench.nodes(), ["c", "d"]);
+}
+
+#[test]
 fn the_job_is_stopped_when_everybody_leaves() {
     let mut bench = Bench::with(2, 2, &["a", "b"], |_| {});
     for node in ["a", "b"] {
