@@ -21,6 +21,7 @@ mod interrupts;
 mod ladder;
 mod log_dir;
 mod lookout;
+mod probes;
 pub(crate) mod protocol;
 mod rescue;
 pub(crate) mod runtime_dir;

@@ -3,30 +3,29 @@
 //! asks for. It decides nothing about the job: a GPU that cannot be used any more becomes a finding for the core, and all
 //! else explains the ends of workers.
 
+mod processes;
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use steadfast_health::gpus::{Gpu, GpuOwners, NodeGpus, Owner};
-use steadfast_health::incidents::{Closed, Incidents, Judged, Sighting, WorkerTrace, blame};
+use steadfast_health::incidents::{Incidents, Judged, Sighting, WorkerTrace, blame};
 use steadfast_health::kernel_log::{DriverKind, PciAddress, What};
 use steadfast_health::nvml::{GpuIdentity, Processes};
 use steadfast_health::xid::{Action, Driver, Judge, Policy, Severity};
-use steadfast_process::tree::Process;
 use steadfast_proto::v1::Finding;
 
+use self::processes::WorkerProcesses;
+use self::report::{closed_fields, fields, words};
 use super::launch::Inherited;
 use crate::clock;
 use crate::keeper::protocol::{ExitRecord, WorkerView};
 use crate::settings::{KernelLogSource, Settings};
 
-/// The first namespace of process ids has this number in every kernel (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// XIDs after which calls about a GPU hang: it is off the bus, or its firmware does not answer.
 const UNRESPONSIVE: [u32; 4] = [79, 95, 119, 120];
-/// Processes of a worker that are remembered, for errors that name one.
-const MOST_PIDS: usize = 1024;
-
 /// Watches the node of one job.
 #[derive(Debug)]
 pub(super) struct NodeWatch {
@@ -38,11 +37,7 @@ pub(super) struct NodeWatch {
     /// `CUDA_VISIBLE_DEVICES` as the job has it.
     visible: Option<String>,
     workers: u32,
-    /// Whether the kernel log's process ids are those that we see.
-    same_pids: bool,
-    generation: u64,
-    /// The processes of each worker, by local rank.
-    pids: BTreeMap<u32, BTreeSet<u32>>,
+    processes: WorkerProcesses,
     log: LogState,
     gaps: u64,
     injected: u64,
@@ -82,7 +77,6 @@ impl NodeWatch {
         let policy = policy.and_then(|policy| Policy::parse(&policy.file, &policy.text).ok());
         let gpus = NodeGpus::read(Path::new("/"));
         let visible = inherited("CUDA_VISIBLE_DEVICES").and_then(|list| list.into_string().ok());
-        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         NodeWatch {
             node: settings.node.clone(),
             incidents: Incidents::new(Judge::new(policy.unwrap_or_default()), gpus.driver),
@@ -91,9 +85,7 @@ impl NodeWatch {
             job_started_ns,
             visible,
             workers: settings.workers,
-            same_pids: namespace == Path::new(FIRST_PID_NAMESPACE),
-            generation: 0,
-            pids: BTreeMap::new(),
+            processes: WorkerProcesses::new(),
             log: match settings.kernel_log {
                 KernelLogSource::Off => LogState::Off,
                 _ => LogState::Opening,
@@ -107,16 +99,7 @@ impl NodeWatch {
 
     /// Takes in a worker that was started.
     pub(super) fn watch_worker(&mut self, worker: &WorkerView) {
-        if worker.generation > self.generation {
-            self.generation = worker.generation;
-            self.pids.clear();
-        }
-        if let Ok(pid) = u32::try_from(worker.pid)
-            && worker.generation == self.generation
-            && pid != 0
-        {
-            self.pids.entry(worker.local_rank).or_default().insert(pid);
-        }
+        self.processes.add_worker(worker);
     }
 
     /// What the driver's library lists goes before what `/proc` shows: it leaves out what this job may not touch.
@@ -156,16 +139,9 @@ impl NodeWatch {
 
     /// Who holds memory of one of the job's GPUs though it is none of the job's workers, in words.
     pub(super) fn strangers(&self, gpu: &str, processes: &Processes) -> Vec<String> {
-        if !self.is_ours(gpu) || !self.same_pids {
-            return Vec::new();
-        }
-        let ours = |pid: i32| self.worker_of(u32::try_from(pid).ok()).is_some();
-        let strangers = processes.iter().filter(|(pid, bytes)| {
-            // The driver names processes for a moment longer than they exist.
-            let process = i32::try_from(*pid).ok().and_then(Process::read);
-            let process = process.filter(|process| *bytes > 0 && !process.is_dead());
-            process.is_some_and(|process| !ours(process.pid) && !ours(process.session))
-        });
+        let held = processes.iter().filter(|(_, bytes)| *bytes > 0);
+        let strangers =
+            held.filter(|(pid, _)| self.is_ours(gpu) && self.processes.is_stranger(*pid));
         strangers
             .map(|(pid, bytes)| {
                 format!(
@@ -262,7 +238,7 @@ impl NodeWatch {
         let Some(judged) = self.incidents.take(sighting) else {
             return Consequences::default();
         };
-        self.note_process(&judged);
+        self.processes.note(judged.event.pid());
         if self.is_old(&judged) {
             return Consequences::default();
         }
@@ -329,12 +305,7 @@ impl NodeWatch {
 
     /// Adds to a finding about a worker's end what the node said about it.
     pub(super) fn explain(&self, finding: &mut Finding, record: &ExitRecord, started_ns: u64) {
-        let pids: Vec<u32> = self
-            .pids
-            .get(&record.local_rank)
-            .filter(|_| self.same_pids && record.generation == self.generation)
-            .map(|pids| pids.iter().copied().collect())
-            .unwrap_or_default();
+        let pids = self.processes.of(record.generation, record.local_rank);
         let worker = WorkerTrace {
             local_rank: record.local_rank,
             pids: &pids,
@@ -381,103 +352,12 @@ impl NodeWatch {
         };
         match by_address {
             Owner::Unknown | Owner::Job => self
+                .processes
                 .worker_of(judged.event.pid())
                 .map_or(by_address, Owner::Worker),
             certain => certain,
         }
     }
-
-    fn worker_of(&self, pid: Option<u32>) -> Option<u32> {
-        let pid = pid.filter(|_| self.same_pids)?;
-        let mut workers = self.pids.iter();
-        workers
-            .find(|(_, pids)| pids.contains(&pid))
-            .map(|(rank, _)| *rank)
-    }
-
-    /// A process that an event names may be a worker's, as a data loader is: while it lives, its session tells.
-    fn note_process(&mut self, judged: &Judged) {
-        let Some(pid) = judged.event.pid().filter(|_| self.same_pids) else {
-            return;
-        };
-        let session = i32::try_from(pid)
-            .ok()
-            .and_then(Process::read)
-            .and_then(|process| u32::try_from(process.session).ok());
-        let Some(session) = session else { return };
-        for pids in self.pids.values_mut() {
-            if pids.contains(&session) && pids.len() < MOST_PIDS {
-                pids.insert(pid);
-            }
-        }
-    }
-}
-
-fn words(judged: &Judged, owner: Owner) -> String {
-    let whose = match owner {
-        Owner::Worker(rank) => format!(" (local rank {rank})"),
-        Owner::Job | Owner::Unknown | Owner::Other => String::new(),
-    };
-    let process = judged
-        .event
-        .process()
-        .map_or_else(String::new, |process| format!(", {process}"));
-    format!(
-        "{}{whose}{process}: {}. {}",
-        judged.event.title(),
-        judged.found.meaning,
-        judged.found.action.advice()
-    )
-}
-
-fn fields(judged: &Judged, owner: Owner) -> Value {
-    let mut fields: serde_json::Map<String, Value> = judged
-        .event
-        .fields()
-        .into_iter()
-        // Every line of the journal has a kind of its own.
-        .map(|(name, value)| {
-            (
-                if name == "kind" { "event" } else { name }.to_owned(),
-                value,
-            )
-        })
-        .collect();
-    let found = &judged.found;
-    for (name, value) in [
-        ("rating", found.severity.name()),
-        ("cause", found.cause.name()),
-        ("action", found.action.name()),
-        ("meaning", found.meaning),
-        ("message", judged.event.message.as_str()),
-    ] {
-        fields.insert(name.to_owned(), value.into());
-    }
-    fields.insert("at_ns".to_owned(), judged.at_ns.into());
-    fields.insert("incident".to_owned(), judged.incident.into());
-    let (whose, rank) = match owner {
-        Owner::Worker(rank) => ("job", Some(rank)),
-        Owner::Job => ("job", None),
-        Owner::Unknown => ("unknown", None),
-        Owner::Other => ("other", None),
-    };
-    fields.insert("owner".to_owned(), whose.into());
-    fields.insert("local_rank".to_owned(), rank.into());
-    Value::Object(fields)
-}
-
-fn closed_fields(closed: &Closed) -> Value {
-    let events: Vec<Value> = closed
-        .events
-        .iter()
-        .map(|(event, count)| json!({ "event": event, "count": count }))
-        .collect();
-    json!({
-        "incident": closed.incident,
-        "events": events,
-        "action": closed.action.name(),
-        "lasted_ms": u64::try_from(closed.lasted.as_millis()).unwrap_or(u64::MAX),
-    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use steadfast_process::cgroup::Cgroup;
 use steadfast_process::memory_file;
-use steadfast_process::tree::Process;
 
 use super::agent_process::AgentProcess;
 use super::companion::Companion;
@@ -24,6 +23,7 @@ use super::fence::Fence;
 use super::interrupts::Interrupts;
 use super::ladder::Ladder;
 use super::lookout::Lookout;
+use super::probes::Probes;
 use super::protocol::{CompanionRequest, ExitRecord, MARK, Notice, Request, Unkillable, Welcome};
 use super::rescue;
 use super::runtime_dir::RuntimeDir;
@@ -74,8 +74,7 @@ pub(super) struct Keeper {
     look_at: Option<Instant>,
     unkillable: Vec<Unkillable>,
     companion: Companion,
-    /// What agents have started for themselves, of this agent and of earlier ones.
-    probes: Vec<Process>,
+    probes: Probes,
     exits: Vec<ExitRecord>,
     next_sequence: u64,
     dropped_bytes: u64,
@@ -136,7 +135,7 @@ impl Keeper {
             look_at: None,
             unkillable: Vec::new(),
             companion: Companion::default(),
-            probes: Vec::new(),
+            probes: Probes::default(),
             exits: Vec::new(),
             next_sequence: 1,
             dropped_bytes: 0,
@@ -252,7 +251,7 @@ impl Keeper {
                     self.exits.retain(|exit| exit.sequence > sequence);
                 }
                 Request::Release { generation } => self.release(generation),
-                Request::Probe { pid } => self.note_probe(pid),
+                Request::Probe { pid } => self.probes.note(pid),
                 Request::Finish { exit_code } => self.finish(exit_code, now),
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use serde_json::json;
 use steadfast_health::incidents::Reporter;
 use steadfast_health::kernel_log::parse_line;
 use steadfast_process::exit::Exit;
@@ -28,9 +29,7 @@ fn watch() -> NodeWatch {
         job_started_ns: START,
         visible: None,
         workers: 2,
-        same_pids: true,
-        generation: 0,
-        pids: BTreeMap::new(),
+        processes: WorkerProcesses::with_numbers(true),
         log: LogState::Opening,
         gaps: 0,
         injected: 0,
@@ -211,4 +210,27 @@ fn a_storm_is_told_once_and_closed_with_its_counts() {
     assert_eq!(told.iter().filter(|told| **told).count(), 1);
     let closed = watch.close_incidents();
     assert_eq!(closed[0]["events"][0]["count"], 100, "{closed:?}");
+}
+
+#[test]
+fn a_process_that_lives_and_is_no_workers_is_a_stranger() {
+    let own = std::process::id();
+    let mut processes = WorkerProcesses::with_numbers(true);
+    assert!(processes.is_stranger(own));
+    assert!(!processes.is_stranger(u32::MAX));
+    assert!(!WorkerProcesses::with_numbers(false).is_stranger(own));
+    processes.add_worker(&WorkerView {
+        generation: 1,
+        rank: 3,
+        local_rank: 3,
+        pid: i32::try_from(own).unwrap(),
+        started_ns: START,
+        exit: None,
+        ended_ns: None,
+        spawn_error: None,
+    });
+    assert!(!processes.is_stranger(own));
+    assert_eq!(processes.worker_of(Some(own)), Some(3));
+    assert_eq!(processes.of(1, 3), [own]);
+    assert_eq!(processes.of(2, 3), []);
 }

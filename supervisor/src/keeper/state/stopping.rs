@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use steadfast_process::tree::{self, Process};
+use steadfast_process::tree;
 
 use super::{Finishing, Keeper};
 use crate::clock;
@@ -53,7 +53,7 @@ impl Keeper {
         let mut except: BTreeSet<i32> = self.unkillable.iter().map(|process| process.pid).collect();
         except.extend(self.agent.pid().map(Pid::as_raw));
         except.extend(self.companion.pid().map(Pid::as_raw));
-        except.extend(self.living_probes());
+        except.extend(self.probes.living());
         let numbers = |worker: &Worker| Some((worker.pid?.as_raw(), worker.local_rank));
         let scene = Scene {
             processes: tree::descendants(Pid::this().as_raw(), &except),
@@ -80,25 +80,6 @@ impl Keeper {
                 self.tell_stopped(self.stopped_generation);
             }
         }
-    }
-
-    /// Takes note of a process that the agent started for itself. When the agent dies the kernel kills it and makes it our
-    /// child, so it must be told from what workers leave behind.
-    pub(super) fn note_probe(&mut self, pid: i32) {
-        let living: BTreeSet<i32> = self.living_probes().collect();
-        self.probes.retain(|probe| living.contains(&probe.pid));
-        self.probes.extend(Process::read(pid));
-    }
-
-    /// The probes that still exist; a number that was given to another process since is none.
-    pub(super) fn living_probes(&self) -> impl Iterator<Item = i32> {
-        self.probes
-            .iter()
-            .filter(|probe| {
-                Process::read(probe.pid)
-                    .is_some_and(|now| now.start_ticks == probe.start_ticks && !now.is_dead())
-            })
-            .map(|probe| probe.pid)
     }
 
     pub(super) fn interrupt(&mut self, signal: Signal, now: Instant) {
@@ -229,7 +210,7 @@ impl Keeper {
             return None;
         }
         // A moment for the probes that the kernel kills with the agent, unless they hang.
-        let probes_left = now < finishing.probes_leave_by && self.living_probes().next().is_some();
+        let probes_left = now < finishing.probes_leave_by && self.probes.living().next().is_some();
         (self.ladder.is_none() && self.companion.is_gone(now) && !probes_left)
             .then_some(finishing.exit_code)
     }
