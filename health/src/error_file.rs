@@ -83,7 +83,9 @@ pub fn parse_error_file(bytes: &[u8]) -> WorkerError {
         exception,
         message,
         traceback: field("py_callstack").as_ref().map(text).unwrap_or_default(),
-        raised_ms: field("timestamp").as_ref().and_then(milliseconds),
+        raised_ms: field("timestamp_ms")
+            .and_then(|exact| exact.as_i64())
+            .or_else(|| field("timestamp").as_ref().and_then(milliseconds)),
         exit_code: field("errorCode").and_then(|code| i32::try_from(code.as_i64()?).ok()),
         note: None,
     }

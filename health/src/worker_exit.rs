@@ -57,7 +57,10 @@ pub fn diagnose(worker: &WorkerExit<'_>) -> Finding {
         .map(|line| start_of(line, MAX_LINE_BYTES))
         .collect();
     let traceback = traceback(worker, &lines);
-    let judgement = judge(exit, &lines, traceback.as_ref());
+    let told_by_itself = traceback
+        .as_ref()
+        .filter(|found| found.exception != CHOSEN_EXIT);
+    let judgement = judge(exit, &lines, told_by_itself);
     let (exit_code, signal) = match worker.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
@@ -69,6 +72,8 @@ pub fn diagnose(worker: &WorkerExit<'_>) -> Finding {
         repeatability: judgement.repeatability.into(),
         wall_ms: worker
             .error
+            // When the program chose to end is no earlier sign of a fault than its end.
+            .filter(|error| error.exception != CHOSEN_EXIT)
             .and_then(|error| error.raised_ms)
             .unwrap_or_default(),
         exit_code,
@@ -99,6 +104,9 @@ fn effective(exit: Exit) -> Exit {
         other => other,
     }
 }
+
+/// An exit that the program chose. What it had to say about why, it has printed.
+const CHOSEN_EXIT: &str = "SystemExit";
 
 /// The traceback of the error file, or else the last one on standard error.
 fn traceback(worker: &WorkerExit<'_>, lines: &[&str]) -> Option<Traceback> {

@@ -153,8 +153,10 @@ fn exit_of(root: &Finding) -> ExitReason {
         Some(code) if code != 0 => return ExitReason::Worker(WorkerExit::Code(code)),
         _ => {}
     }
-    if root.kind == kinds::MEMBER_LOST {
-        return ExitReason::Infrastructure;
+    match root.kind.as_str() {
+        kinds::MEMBER_LOST | kinds::WORKER_FENCED => return ExitReason::Infrastructure,
+        kinds::NODE_UNFIT | kinds::GPU_FAULT => return ExitReason::Node,
+        _ => {}
     }
     match root.class() {
         FaultClass::GpuHardware

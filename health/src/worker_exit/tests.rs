@@ -223,6 +223,31 @@ fn the_error_file_goes_before_standard_error() {
 }
 
 #[test]
+fn an_exit_that_the_program_chose_says_less_than_what_it_printed() {
+    let error = crate::parse_error_file(
+        br#"{"message":{"message":"SystemExit: 1","extraInfo":{"timestamp":"1796042610","timestamp_ms":1796042610750,
+        "py_callstack":"Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\nSystemExit: 1\n"}}}"#,
+    );
+    assert_eq!(error.raised_ms, Some(1_796_042_610_750));
+    let end = |lines: &[&str]| {
+        let stderr: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        diagnose(&WorkerExit {
+            exit: Exit::Code(1),
+            error: Some(&error),
+            error_file: "",
+            stderr: &stderr,
+            pid: 1,
+        })
+    };
+    let lost = end(&["rank 2: ConnectionResetError: [Errno 104] Connection reset by peer"]);
+    assert_eq!(lost.role(), Consequence);
+    assert_eq!(lost.wall_ms, 0, "its end says when");
+    let plain = end(&[]);
+    assert_eq!(verdict(&plain), (Program, Cause, MayDiffer));
+    assert!(plain.summary.contains("SystemExit: 1"), "{}", plain.summary);
+}
+
+#[test]
 fn a_garbled_error_file_is_told_and_standard_error_counts() {
     let error = crate::parse_error_file(b"{\"mess");
     let stderr = [

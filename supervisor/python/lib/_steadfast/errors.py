@@ -99,9 +99,12 @@ class Errors:
             return
         import json
 
+        now_ms = int(time.time() * 1000)
+        # Whole seconds for those who know nothing finer: that can be before what brought this failure about.
+        times = {"timestamp": str(now_ms // 1000), "timestamp_ms": now_ms}
         inner = {
             "message": message[:_LONGEST],
-            "extraInfo": {"py_callstack": stack[-_LONGEST:], "timestamp": str(int(time.time()))},
+            "extraInfo": dict(times, py_callstack=stack[-_LONGEST:]),
         }
         if code is not None:
             inner["errorCode"] = code
