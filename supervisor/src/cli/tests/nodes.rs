@@ -75,7 +75,7 @@ fn etcd_and_what_goes_with_it() {
         }),
     };
     let connection = address.settings(Duration::from_secs(3)).unwrap();
-    assert_eq!(connection.request_timeout, Duration::from_secs(1));
+    assert_eq!(connection.lease_timeout, Duration::from_secs(1));
     assert_eq!(connection.prefix, "/team");
     let tls = connection.tls.unwrap();
     assert_eq!(tls.ca_file, Some(file("ca")));
