@@ -75,7 +75,13 @@ impl World {
                 self.hit(index, worker, WorkerExit::Signal(signal), kind)
             }
             FaultKind::WorkerLeavesEarly { worker } => {
-                self.hit(index, worker, WorkerExit::Code(0), kind)
+                self.hit(index, worker, WorkerExit::Code(0), kind)?;
+                if self.schedule.shape.synchronous {
+                    // Nobody can go on without it: the others find that the training is over, too.
+                    let generation = self.nodes[index].keeper.generation;
+                    self.finish_training(generation);
+                }
+                Ok(())
             }
             FaultKind::SpawnFails { worker, certain } => {
                 self.landed(index, kind);
