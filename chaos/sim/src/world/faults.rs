@@ -132,6 +132,10 @@ impl World {
     }
 
     fn mark(&mut self, index: usize, worker: u32, kind: FaultKind) {
+        if self.nodes[index].keeper.stop.is_some() {
+            // SIGKILL may be on it already.
+            return;
+        }
         let Some(worker) = self.nodes[index].keeper.living(worker) else {
             return;
         };
