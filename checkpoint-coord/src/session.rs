@@ -447,7 +447,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         let fence = HostEffect::Fence {
             lease_until: self.lease.until(),
             generation: plan.map(|plan| plan.generation).unwrap_or_default(),
-            witness: plan.map(steadfast_core::Plan::witness).unwrap_or_default(),
+            witness: plan.map(|plan| plan.witness()).unwrap_or_default(),
         };
         if self.fence.as_ref() == Some(&fence) {
             return Ok(());

@@ -229,6 +229,8 @@ impl Checker {
             }
         }
         self.newest_started = self.newest_started.max(generation);
+        let long_ago = self.now.saturating_sub(TIME_TO_KILL);
+        self.woke_at.retain(|_, at| *at > long_ago);
         for (node, since) in self.woke_at.clone() {
             self.must_end_soon(node, since);
         }

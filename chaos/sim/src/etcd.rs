@@ -316,7 +316,7 @@ mod tests {
     fn put(key: &str, lease: Option<LeaseId>) -> Operation {
         Operation::Put {
             key: key.to_owned(),
-            value: String::new(),
+            value: "".into(),
             lease,
         }
     }

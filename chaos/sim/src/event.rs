@@ -136,6 +136,4 @@ pub(crate) enum Event {
     Ready(usize, u64),
     /// A generation makes a step; alone on one node if its ranks do not wait for each other.
     Step(u64, Option<usize>),
-    /// What one step's end has brought on one node.
-    StepDone(usize, u64, u64),
 }

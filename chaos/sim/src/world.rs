@@ -255,7 +255,6 @@ impl World {
             Event::FenceDue(node, incarnation) => self.fence_due(node, incarnation),
             Event::Ready(node, generation) => self.ready(node, generation),
             Event::Step(generation, alone) => self.step(generation, alone),
-            Event::StepDone(node, generation, step) => self.step_done(node, generation, step),
         }
     }
 

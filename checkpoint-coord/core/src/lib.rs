@@ -52,7 +52,7 @@ pub use records::{
     WitnessReport,
 };
 pub use store::{
-    Change, ChangeBatch, Condition, KeyValue, Operation, Outcome, StoreState, Transaction,
+    Change, ChangeBatch, Condition, KeyValue, Operation, Outcome, StoreState, Text, Transaction,
 };
 pub use time::Instant;
 pub use view::{Versioned, View};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
-use crate::{Incarnation, NodeName};
+use crate::{Incarnation, NodeName, Text};
 
 pub use ledger::{Exclusion, Ledger};
 pub use member::{
@@ -100,16 +100,19 @@ impl LeaderRecord {
     }
 
     /// The record as it is written to the store.
-    pub fn to_json(&self) -> String {
+    pub fn to_json(&self) -> Text {
         encode(self)
     }
 }
 
 /// The record's JSON. Records hold nothing that JSON cannot say, so it cannot fail for them; were it to, an empty
 /// text is written, which every reader refuses.
-pub(crate) fn encode<T: Serialize>(record: &T) -> String {
-    serde_json::to_string(record).unwrap_or_default()
+pub(crate) fn encode<T: Serialize>(record: &T) -> Text {
+    serde_json::to_string(record).unwrap_or_default().into()
 }
+
+/// How records begin that this version writes; they need not be read twice.
+const OWN_BEGINNING: &str = r#"{"version":1,"#;
 
 /// Reads a record, refusing those of newer versions.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, RecordError> {
@@ -121,6 +124,9 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, Re
         key: key.to_owned(),
         message: error.to_string(),
     };
+    if text.starts_with(OWN_BEGINNING) {
+        return serde_json::from_str(text).map_err(malformed);
+    }
     let Versioned { version } = serde_json::from_str(text).map_err(malformed)?;
     if version > u64::from(RECORD_VERSION) {
         return Err(RecordError::TooNew {
@@ -134,6 +140,12 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_records_are_known_by_their_beginning() {
+        let own = LeaderRecord::new("a".into(), Incarnation(1)).to_json();
+        assert!(own.starts_with(OWN_BEGINNING), "{own:?}");
+    }
 
     #[test]
     fn unknown_fields_survive_a_rewrite_and_newer_versions_are_refused() {

@@ -2,12 +2,14 @@
 //! The store as the machines see it: guarded transactions over keys with revisions, as etcd has them.
 
 mod state;
+mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{LeaseId, Revision};
 
 pub use state::StoreState;
+pub use text::Text;
 
 /// All of `then` is done if all of `when` hold; otherwise nothing is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,7 +47,7 @@ pub enum Operation {
         /// Full key.
         key: String,
         /// UTF-8 text, JSON by convention.
-        value: String,
+        value: Text,
         /// Lease that the key dies with, if any. Replaces the lease that the key had.
         lease: Option<LeaseId>,
     },
@@ -71,7 +73,7 @@ pub struct KeyValue {
     /// Full key.
     pub key: String,
     /// Value.
-    pub value: String,
+    pub value: Text,
     /// Revision at which the key came into being.
     pub create_revision: Revision,
     /// Revision of the last write.

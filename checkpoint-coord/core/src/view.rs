@@ -2,12 +2,12 @@
 //! What a machine knows of the store: the job's records as last seen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use steadfast_proto::v1::Finding;
 
 use crate::keys::KeyKind;
-use crate::records::decode;
 use crate::{
     Change, ChangeBatch, FindingsRecord, Generation, JobResult, JobSpec, KeyValue, Keys,
     LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Plan, RecordError, Request, Revision,
@@ -16,8 +16,8 @@ use crate::{
 /// A record and where it stands in the store's history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Versioned<T> {
-    /// The record.
-    pub value: T,
+    /// The record; shared with everybody who has read the same text.
+    pub value: Arc<T>,
     /// Revision at which its key came into being.
     pub create_revision: Revision,
     /// Revision of the last write.
@@ -165,7 +165,7 @@ impl View {
 
     /// How the job ended, if it did.
     pub fn result(&self) -> Option<&JobResult> {
-        self.result.as_ref().map(|record| &record.value)
+        self.result.as_ref().map(|record| &*record.value)
     }
 
     /// Records that could not be read.
@@ -202,7 +202,7 @@ impl View {
 
 /// Sets the slot from the entry. An entry that cannot be read leaves the slot as it was, since acting as if the record
 /// did not exist would be worse (a second plan for a generation, a second result).
-fn replace<T: DeserializeOwned>(
+fn replace<T: DeserializeOwned + Send + Sync + 'static>(
     slot: &mut Option<Versioned<T>>,
     entry: Option<&KeyValue>,
 ) -> Option<RecordError> {
@@ -215,7 +215,7 @@ fn replace<T: DeserializeOwned>(
     }
 }
 
-fn replace_in<K: Ord, T: DeserializeOwned>(
+fn replace_in<K: Ord, T: DeserializeOwned + Send + Sync + 'static>(
     slots: &mut BTreeMap<K, Versioned<T>>,
     slot: K,
     entry: Option<&KeyValue>,
@@ -233,9 +233,11 @@ fn replace_in<K: Ord, T: DeserializeOwned>(
     }
 }
 
-fn read<T: DeserializeOwned>(entry: &KeyValue) -> Result<Versioned<T>, RecordError> {
+fn read<T: DeserializeOwned + Send + Sync + 'static>(
+    entry: &KeyValue,
+) -> Result<Versioned<T>, RecordError> {
     Ok(Versioned {
-        value: decode(&entry.key, &entry.value)?,
+        value: entry.value.record(&entry.key)?,
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,
         lease: entry.lease,

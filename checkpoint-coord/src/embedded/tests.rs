@@ -8,7 +8,7 @@ fn put(key: &str, value: &str) -> Transaction {
         when: vec![],
         then: vec![Operation::Put {
             key: key.to_owned(),
-            value: value.to_owned(),
+            value: value.into(),
             lease: None,
         }],
     }
@@ -19,7 +19,7 @@ async fn values(medium: MemoryMedium) -> Vec<(String, String)> {
     let (entries, _) = store.range("").await.unwrap();
     entries
         .into_iter()
-        .map(|entry| (entry.key, entry.value))
+        .map(|entry| (entry.key, entry.value.to_string()))
         .collect()
 }
 

@@ -53,7 +53,7 @@ pub(super) fn from_etcd(prefix: &str, entry: &etcd_client::KeyValue) -> Result<K
     let value = entry
         .value_str()
         .map_err(|_| format!("the value of {key} is not UTF-8 text"))?
-        .to_owned();
+        .into();
     Ok(KeyValue {
         key,
         value,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the session and the agent tell each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::{
@@ -51,7 +52,7 @@ pub enum HostEffect {
     /// Start this node's workers as the plan says.
     Start {
         /// The plan; it names this node.
-        plan: Plan,
+        plan: Arc<Plan>,
     },
     /// Stop this node's workers. May be repeated.
     Stop {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How things stand, for whoever asks.
 
+use std::sync::Arc;
+
 use steadfast_core::{
     Generation, JobResult, Leader, LeaderState, Member, MemberSettings, MemberState, Plan,
 };
@@ -20,7 +22,7 @@ pub struct StatusView {
     /// The generation in force; 0 before the first.
     pub generation: Generation,
     /// The plan in force.
-    pub plan: Option<Plan>,
+    pub plan: Option<Arc<Plan>>,
     /// Restarts charged since the last new training step.
     pub restarts_used: u32,
     /// Restarts allowed without a new training step.
@@ -55,7 +57,7 @@ impl Default for StatusView {
 impl StatusView {
     pub(super) fn of(member: &Member, leader: Option<&Leader>, settings: &MemberSettings) -> Self {
         let view = member.view();
-        let plan = view.plan().map(|plan| plan.value.clone());
+        let plan = view.plan().map(|plan| Arc::clone(&plan.value));
         let ledger = view.ledger().map(|ledger| &ledger.value);
         let judged_step = ledger.and_then(|ledger| ledger.best_step);
         let best_step = member.best_step().max(judged_step);

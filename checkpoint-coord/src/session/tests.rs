@@ -246,7 +246,7 @@ async fn ledger(medium: &MemoryMedium) -> Ledger {
     let store = EmbeddedStore::open(medium.clone()).unwrap();
     let (entries, revision) = store.range("").await.unwrap();
     let view = View::load(Keys::new("job"), &entries, revision);
-    view.ledger().unwrap().value.clone()
+    Ledger::clone(&view.ledger().unwrap().value)
 }
 
 /// Runs until the job ends; the session dies after as many effects as `lives` says, again and again.

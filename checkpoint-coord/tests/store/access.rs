@@ -32,7 +32,7 @@ async fn write(store: &EtcdStore, key: &str, value: &str) -> Result<Outcome, Sto
             when: vec![],
             then: vec![Operation::Put {
                 key: key.to_owned(),
-                value: value.to_owned(),
+                value: value.into(),
                 lease: None,
             }],
         })

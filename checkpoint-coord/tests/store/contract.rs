@@ -17,7 +17,7 @@ use crate::server::{DEADLINE, Etcd, Server};
 fn put_operation(key: &str, value: &str, lease: Option<LeaseId>) -> Operation {
     Operation::Put {
         key: key.to_owned(),
-        value: value.to_owned(),
+        value: value.into(),
         lease,
     }
 }

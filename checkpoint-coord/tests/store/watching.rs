@@ -27,7 +27,7 @@ async fn put_once(store: &impl Store, key: &str) {
         when: vec![Condition::absent(key.to_owned())],
         then: vec![Operation::Put {
             key: key.to_owned(),
-            value: "x".to_owned(),
+            value: "x".into(),
             lease: None,
         }],
     };

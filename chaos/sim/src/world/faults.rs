@@ -75,7 +75,13 @@ impl World {
                 self.hit(index, worker, WorkerExit::Signal(signal), kind)
             }
             FaultKind::WorkerLeavesEarly { worker } => {
-                self.hit(index, worker, WorkerExit::Code(0), kind)
+                self.hit(index, worker, WorkerExit::Code(0), kind)?;
+                if self.schedule.shape.synchronous {
+                    // Nobody can go on without it: the others find that the training is over, too.
+                    let generation = self.nodes[index].keeper.generation;
+                    self.finish_training(generation);
+                }
+                Ok(())
             }
             FaultKind::SpawnFails { worker, certain } => {
                 self.landed(index, kind);
@@ -126,6 +132,10 @@ impl World {
     }
 
     fn mark(&mut self, index: usize, worker: u32, kind: FaultKind) {
+        if self.nodes[index].keeper.stop.is_some() {
+            // SIGKILL may be on it already.
+            return;
+        }
         let Some(worker) = self.nodes[index].keeper.living(worker) else {
             return;
         };

@@ -21,7 +21,7 @@ impl World {
         };
         let plan = session.member.view().plan().map(|plan| &plan.value);
         let generation = plan.map(|plan| plan.generation).unwrap_or_default();
-        let window = plan.map(steadfast_core::Plan::witness).unwrap_or_default();
+        let window = plan.map(|plan| plan.witness()).unwrap_or_default();
         let fence = (lease.until(), generation, window);
         if session.fence == Some(fence) {
             return;

@@ -24,6 +24,8 @@ pub(super) struct Training {
     parts: Vec<usize>,
     ready: usize,
     begun: bool,
+    /// The program has come to its end.
+    finished: bool,
     step: u64,
     best: u64,
     /// Nothing is stepped before: an evaluation, or a checkpoint.
@@ -91,7 +93,7 @@ impl World {
     }
 
     pub(super) fn step(&mut self, generation: u64, alone: Option<usize>) -> Checked {
-        if generation != self.training.generation {
+        if generation != self.training.generation || self.training.finished {
             return Ok(());
         }
         match alone {
@@ -123,7 +125,7 @@ impl World {
         self.checker.step(generation, step, heard);
         for index in self.training.parts.clone() {
             let late = self.random.between(0, self.schedule.pace.step_ms / 8 * MS);
-            self.after(late, Event::StepDone(index, generation, step));
+            self.step_done(index, generation, step, self.now + late);
         }
         if self.schedule.program_fails_at == Some(step) {
             self.count("program's own error");
@@ -197,7 +199,7 @@ impl World {
         let step = self.training.own_steps[index];
         self.training.best = self.training.best.max(step);
         self.checker.step(generation, step, false);
-        self.after(0, Event::StepDone(index, generation, step));
+        self.step_done(index, generation, step, self.now);
         if step >= self.schedule.shape.steps {
             self.finish_node(index);
         } else {
@@ -206,25 +208,23 @@ impl World {
         Ok(())
     }
 
-    /// A step has ended on one node: its keeper sees it at once, its agent soon.
-    pub(super) fn step_done(&mut self, index: usize, generation: u64, step: u64) -> Checked {
+    /// A step ends on one node at that time, which is near: its keeper sees it at once, its agent soon.
+    fn step_done(&mut self, index: usize, generation: u64, step: u64, at: u64) {
         let synchronous = self.schedule.shape.synchronous;
-        let now = self.now;
         let node = &mut self.nodes[index];
         if node.keeper.generation != generation || node.keeper.alive().next().is_none() {
-            return Ok(());
+            return;
         }
         if synchronous {
-            let shown = node.clock.show(now);
+            let shown = node.clock.show(at);
             node.keeper.fence.stepped = node.keeper.fence.stepped.max(Some(shown));
         }
         if node.agent.is_some() {
             let life = node.life;
             let address = Address { node: index, life };
             let late = self.random.between(0, SIGHT_MS * MS);
-            self.after(late, Event::Stepped(address, generation, step));
+            self.at(at + late, Event::Stepped(address, generation, step));
         }
-        Ok(())
     }
 
     /// The agent sees a step.
@@ -280,6 +280,7 @@ impl World {
         let training = &self.training;
         let generation = training.generation;
         let began = training.stepped_at.is_some()
+            && !training.finished
             && self.now >= training.busy_until
             && self.can_step(generation) == Some(true);
         let takes_part = self.nodes[index].keeper.generation == generation;
@@ -288,7 +289,7 @@ impl World {
             let late = self.random.between(0, self.schedule.pace.step_ms * MS);
             let ends = self.now + late;
             self.checker.step_of_one(generation, step, ends);
-            self.at(ends, Event::StepDone(index, generation, step));
+            self.step_done(index, generation, step, ends);
         }
     }
 
@@ -334,7 +335,11 @@ impl World {
         }
     }
 
-    fn finish_training(&mut self, generation: u64) {
+    /// All ranks come to the end of the program together.
+    pub(super) fn finish_training(&mut self, generation: u64) {
+        if generation == self.training.generation {
+            self.training.finished = true;
+        }
         for index in 0..self.nodes.len() {
             if self.nodes[index].keeper.generation == generation {
                 self.finish_node(index);

@@ -16,16 +16,14 @@ use crate::{
 
 impl Leader {
     /// Publishes that the generation is to end.
-    pub(super) fn drain(
-        &mut self,
-        mut plan: Plan,
-        phase: PlanPhase,
-        effects: &mut Vec<LeaderEffect>,
-    ) {
+    pub(super) fn drain(&mut self, plan: &Plan, phase: PlanPhase, effects: &mut Vec<LeaderEffect>) {
         if let PlanPhase::Drain { why, .. } = &phase {
             self.set(LeaderState::Draining(plan.generation), why);
         }
-        plan.phase = phase;
+        let plan = Plan {
+            phase,
+            ..plan.clone()
+        };
         let mut transaction = self.guarded();
         transaction.then.push(self.put_plan(&plan));
         self.write(transaction, String::new(), effects);
@@ -59,14 +57,14 @@ impl Leader {
                 "a node has left: {}; not charged to the restart budget",
                 request.reason
             ));
-            return self.gather(now, spec, ledger, Some(plan.clone()), effects);
+            return self.gather(now, spec, ledger, Some(plan), effects);
         }
         if let Some(request) = self.restart_request(plan) {
             ledger.pending = Some(format!(
                 "restarted on request: {}; not charged to the restart budget",
                 request.reason
             ));
-            return self.gather(now, spec, ledger, Some(plan.clone()), effects);
+            return self.gather(now, spec, ledger, Some(plan), effects);
         }
         if clean && verdict.is_none() {
             return self.succeed(plan, effects);
@@ -80,7 +78,7 @@ impl Leader {
         match judge(&mut ledger, &incident) {
             Ruling::Restart(why) => {
                 ledger.pending = Some(why);
-                self.gather(now, spec, ledger, Some(plan.clone()), effects);
+                self.gather(now, spec, ledger, Some(plan), effects);
             }
             Ruling::End {
                 rule,
@@ -170,7 +168,7 @@ impl Leader {
         plan.members
             .iter()
             .filter_map(|place| {
-                let record = &self.view.member(&place.node)?.value;
+                let record: &MemberRecord = &self.view.member(&place.node)?.value;
                 (record.incarnation == place.incarnation).then_some(record)
             })
             .filter(|record| record.generation == plan.generation)

@@ -105,19 +105,16 @@ impl Leader {
         now: Instant,
         spec: &JobSpec,
         mut ledger: Ledger,
-        previous: Option<Plan>,
+        previous: Option<&Plan>,
         effects: &mut Vec<LeaderEffect>,
     ) {
-        let last = previous
-            .as_ref()
-            .map(|plan| plan.generation)
-            .unwrap_or_default();
+        let last = previous.map(|plan| plan.generation).unwrap_or_default();
         if let Some(request) = self.stop_request().or_else(|| self.everybody_leaves()) {
             return self.end(last, &ledger, stopped(&request, false, None), effects);
         }
         self.note_arrivals(now);
-        let witness_ms = previous.as_ref().map_or(0, |plan| plan.witness_ms);
-        let places = previous.map(|plan| plan.members).unwrap_or_default();
+        let witness_ms = previous.map_or(0, |plan| plan.witness_ms);
+        let places = previous.map_or(&[][..], |plan| &plan.members);
         let candidates = self.candidates(now, spec, &ledger);
         let there = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
         let choice = choose(
@@ -126,7 +123,7 @@ impl Leader {
             spec,
             &self.settings,
             there,
-            &places,
+            places,
         );
         match choice {
             Choice::Begin(size) => {
@@ -136,7 +133,7 @@ impl Leader {
                     .unwrap_or_else(|| "the job was started".to_owned());
                 let mut available = self.usable(&ledger);
                 available.retain(|node, _| candidates.contains(*node));
-                let chosen = arrange(&available, &places, size);
+                let chosen = arrange(&available, places, size);
                 if let Some(mut next) = make_plan(last.next(), &chosen, why) {
                     next.witness_ms = witness_ms;
                     self.publish(next, &ledger, effects);
@@ -177,7 +174,7 @@ impl Leader {
         self.view
             .members()
             .iter()
-            .map(|(node, record)| (node, &record.value))
+            .map(|(node, record)| (node, &*record.value))
             .filter(|(node, record)| {
                 // One whose worker survived SIGKILL may have been away when its generation was judged.
                 record.slots > 0

@@ -37,12 +37,12 @@ fn load(store: &StoreState) -> View {
     View::load(keys(), &entries, store.revision())
 }
 
-fn put(key: String, value: String) -> Transaction {
+fn put(key: String, value: impl Into<crate::Text>) -> Transaction {
     Transaction {
         when: vec![],
         then: vec![Operation::Put {
             key,
-            value,
+            value: value.into(),
             lease: None,
         }],
     }
@@ -158,7 +158,7 @@ impl Bench {
     }
 
     fn plan(&self) -> Plan {
-        load(&self.store).plan().unwrap().value.clone()
+        Plan::clone(&load(&self.store).plan().unwrap().value)
     }
 
     fn result(&self) -> JobResult {
@@ -166,7 +166,7 @@ impl Bench {
     }
 
     fn ledger(&self) -> Ledger {
-        load(&self.store).ledger().unwrap().value.clone()
+        Ledger::clone(&load(&self.store).ledger().unwrap().value)
     }
 
     fn one(max_restarts: u32) -> Self {

@@ -2,6 +2,7 @@
 //! What a member does: it compares what is with what the plan, the result and its own findings ask for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Member, MemberEffect, TERMINATE, Work};
@@ -135,7 +136,7 @@ impl Member {
     }
 
     /// The plan, if it asks for something that has not been begun. Most events find that it does not.
-    fn news(&self) -> Option<Plan> {
+    fn news(&self) -> Option<Arc<Plan>> {
         let plan = &self.view.plan()?.value;
         let current = self.generation();
         let stopping = self
@@ -143,27 +144,27 @@ impl Member {
             .as_ref()
             .is_some_and(|work| work.stop_began.is_some());
         let drain = plan.generation == current && !plan.is_run() && !stopping;
-        (plan.generation > current || drain).then(|| plan.clone())
+        (plan.generation > current || drain).then(|| Arc::clone(plan))
     }
 
     /// Does what the plan says.
-    fn follow(&mut self, now: Instant, plan: Plan, effects: &mut Vec<MemberEffect>) {
+    fn follow(&mut self, now: Instant, plan: Arc<Plan>, effects: &mut Vec<MemberEffect>) {
         let current = self.generation();
         if plan.generation == current {
             if let PlanPhase::Drain {
                 signal,
                 request,
                 why,
-            } = plan.phase
+            } = &plan.phase
             {
-                let grace = match request.map(|request| request.kind) {
+                let grace = match request.as_ref().map(|request| request.kind) {
                     Some(RequestKind::Stop { grace_ms, .. }) => self.stop_grace(grace_ms),
                     Some(RequestKind::Restart | RequestKind::Leave { .. }) => {
                         self.settings.stop_grace
                     }
                     None => self.settings.restart_grace,
                 };
-                self.order_stop(now, signal, grace, why, effects);
+                self.order_stop(now, *signal, grace, why.clone(), effects);
             }
             return;
         }
@@ -179,7 +180,7 @@ impl Member {
     }
 
     /// Takes up a generation; nothing of an older one is left on this node.
-    fn begin(&mut self, now: Instant, plan: Plan, effects: &mut Vec<MemberEffect>) {
+    fn begin(&mut self, now: Instant, plan: Arc<Plan>, effects: &mut Vec<MemberEffect>) {
         let Some(place) = plan
             .member(&self.settings.node)
             .filter(|place| place.incarnation == self.settings.incarnation)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a member is told, and what it wants done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_proto::v1::Finding;
@@ -288,7 +289,7 @@ pub enum MemberEffect {
     /// that was started or stopped last must not be started.
     Start {
         /// The plan; it names this node.
-        plan: Plan,
+        plan: Arc<Plan>,
     },
     /// Stop this node's workers: first signal, grace, SIGKILL; answer with `Stopped` when they are gone. May be repeated
     /// for a generation; the keeper then goes on with what it is doing, and answers (again) when they are gone. For a

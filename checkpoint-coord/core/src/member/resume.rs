@@ -58,7 +58,7 @@ impl Member {
         if versioned.value.incarnation != self.settings.incarnation {
             return None;
         }
-        let record = versioned.value.clone();
+        let record = MemberRecord::clone(&versioned.value);
         self.request.clone_from(&record.request);
         self.unkillable.extend(&record.unkillable);
         if versioned.lease == self.settings.lease {

@@ -5,7 +5,7 @@ use super::*;
 use crate::records::encode;
 use crate::{
     ChangeBatch, EndRule, Incarnation, JobSpec, KeyValue, Keys, LocalRank, MemberRecord, NodeName,
-    Operation, PlanPhase, StoreState, Transaction, WorkerExit,
+    Operation, Plan, PlanPhase, StoreState, Transaction, WorkerExit,
 };
 
 /// A member and a store that answers at once.
@@ -76,12 +76,12 @@ impl Bench {
         }
     }
 
-    fn put(&mut self, key: String, value: String) -> ChangeBatch {
+    fn put(&mut self, key: String, value: impl Into<crate::Text>) -> ChangeBatch {
         let put = Transaction {
             when: vec![],
             then: vec![Operation::Put {
                 key,
-                value,
+                value: value.into(),
                 lease: None,
             }],
         };
@@ -108,11 +108,9 @@ impl Bench {
     }
 
     fn record(&self) -> MemberRecord {
-        load(&self.store)
-            .member(&NodeName::from("a"))
-            .unwrap()
-            .value
-            .clone()
+        let view = load(&self.store);
+        let record = view.member(&NodeName::from("a")).unwrap();
+        MemberRecord::clone(&record.value)
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -507,7 +505,7 @@ fn a_worker_that_cannot_be_killed_is_told_of_even_when_a_plan_leaves_the_node_ou
         unkillable: vec![LocalRank(0)],
         next_port: 4_001,
     });
-    let mut plan = bench.member.view().plan().unwrap().value.clone();
+    let mut plan = Plan::clone(&bench.member.view().plan().unwrap().value);
     plan.generation = Generation(2);
     plan.phase = PlanPhase::Run;
     plan.members[0].node = "other".into();

@@ -133,7 +133,7 @@ mod tests {
     fn put(key: &str, value: &str) -> Operation {
         Operation::Put {
             key: key.to_owned(),
-            value: value.to_owned(),
+            value: value.into(),
             lease: None,
         }
     }

@@ -74,7 +74,7 @@ impl Checker {
                 let ledger = decode(key, &entry.value).map_err(broken)?;
                 self.check_ledger(ledger)?;
             } else if key == keys.result() {
-                if self.result.replace(entry.value.clone()).is_some() {
+                if self.result.replace(entry.value.to_string()).is_some() {
                     return Err("CORE-4: the result was written twice".to_owned());
                 }
             } else if key.starts_with(&keys.members()) {

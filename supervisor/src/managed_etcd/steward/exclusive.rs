@@ -28,7 +28,7 @@ pub(super) async fn exclusively<T>(
             when: vec![Condition::absent(KEY.to_owned())],
             then: vec![Operation::Put {
                 key: KEY.to_owned(),
-                value: who.to_owned(),
+                value: who.into(),
                 lease: Some(lease),
             }],
         })
