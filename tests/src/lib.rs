@@ -47,7 +47,7 @@ pub use job::{Job, json_lines};
 pub use launch::{Console, Launch};
 pub use leftovers::cgroup_of;
 pub use netns::{Direction, Host, Network};
-pub use nodes::{Life, Nodes, name};
+pub use nodes::{Life, Nodes, name, number};
 pub use outcome::Outcome;
 pub use patience::{DEADLINE, eventually, pause};
 pub use processes::{Found, children, is_alive, process_state, send};

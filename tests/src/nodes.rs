@@ -11,6 +11,7 @@ use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -22,13 +23,15 @@ use crate::job::Job;
 use crate::launch::Launch;
 use crate::netns::{Host, Network};
 use crate::outcome::Outcome;
-use crate::patience::eventually;
+use crate::patience::{eventually, pause};
 use crate::processes::send;
 use crate::requirement::{Requirement, python};
 
 /// Of the toy job; enough for a fault and what follows it.
 const STEPS: u64 = 150;
 const STEP_SECONDS: &str = "0.05";
+/// Many times as long as a step takes.
+const STALL: Duration = Duration::from_secs(4);
 const BEAT_SECONDS: &str = "0.02";
 
 /// Nodes, numbered from 1, the etcd that they meet in, and their supervisors.
@@ -170,7 +173,8 @@ impl Nodes {
     /// Waits until so many steps more have been made than so far.
     #[track_caller]
     pub fn go_on(&self, steps: u64) {
-        self.reach(self.life().last_step() + steps);
+        let so_far = self.life().last_step();
+        self.reach(so_far + steps);
     }
 
     /// Waits until steps are made in a newer generation than this one. Returns its number.
@@ -185,6 +189,43 @@ impl Nodes {
     /// The names of the nodes of the running generation, in the order of their ranks, as the leader has planned it.
     pub fn places(&self) -> Vec<String> {
         self.life().places()
+    }
+
+    /// The nodes with the ranks 0 and 1, and the one without, of three.
+    #[track_caller]
+    pub fn two_and_a_spare(&self) -> (u8, u8, u8) {
+        let places = self.life().places();
+        assert_eq!(places.len(), 2, "{}", self.describe());
+        let (first, second) = (number(&places[0]), number(&places[1]));
+        (first, second, 6 - first - second)
+    }
+
+    /// Waits until training steps are agreed upon to prove that nodes live.
+    #[track_caller]
+    pub fn steps_vouch(&self) {
+        self.eventually("a witness window in the plan", |nodes| {
+            let plan = nodes.etcd.value("/steadfast/job/job/plan")?;
+            (plan["witness_ms"].as_u64()? > 0).then_some(())
+        });
+    }
+
+    /// Waits until etcd has let the lease of a node end.
+    #[track_caller]
+    pub fn member_is_gone(&self, node: u8) {
+        let key = format!("/steadfast/job/members/{}", name(node));
+        self.eventually("the end of a lease", |nodes| {
+            nodes.etcd.value(&key).is_none().then_some(())
+        });
+    }
+
+    /// Waits until no step has been made for long enough that one would be missed.
+    #[track_caller]
+    pub fn steps_stop(&self) {
+        self.eventually("steps that stop", |nodes| {
+            let before = nodes.life().last_step();
+            pause(STALL);
+            (nodes.life().last_step() == before).then_some(())
+        });
     }
 
     /// The status that a node gives.
@@ -225,17 +266,48 @@ impl Nodes {
         }
     }
 
+    /// Of no rank were there ever two workers.
+    #[track_caller]
+    pub fn is_sound(&self) {
+        if let Err(error) = self.life().is_sound() {
+            panic!("{error}; {}", self.describe());
+        }
+    }
+
+    /// Every worker that ever was belonged to the first generation.
+    #[track_caller]
+    pub fn was_never_restarted(&self) {
+        let generations = self.life().generations();
+        assert!(
+            generations.iter().eq([&1]),
+            "{generations:?}; {}",
+            self.describe()
+        );
+    }
+
+    /// What comes now is another run, whose workers have nothing to do with those before.
+    pub fn forget_life(&mut self) {
+        self.is_sound();
+        std::fs::remove_file(self.shared("life.jsonl")).unwrap();
+        self.life = RefCell::default();
+    }
+
     /// The job has ended well, on so many ranks, with the loss of a run that was left alone; and of no rank were there
     /// ever two.
     #[track_caller]
     pub fn trained_rightly(&self, ranks: u64) {
-        let life = self.life();
-        let outcome = life
-            .is_sound()
-            .and_then(|()| life.finished(ranks, &self.right_loss()));
-        if let Err(error) = outcome {
+        self.is_sound();
+        let right_loss = self.right_loss();
+        if let Err(error) = self.life().finished(ranks, &right_loss) {
             panic!("{error}; {}", self.describe());
         }
+    }
+
+    /// Whether any of the supervisors has said a line with all of these texts in it.
+    pub fn said(&self, texts: &[&str]) -> bool {
+        let has_all = |line: &str| texts.iter().all(|text| line.contains(text));
+        let mut jobs = self.supervisors.values().chain(&self.earlier);
+        jobs.any(|job| job.stderr().lines().any(has_all))
     }
 
     /// Everything that helps to understand a failure.
@@ -301,6 +373,11 @@ impl Nodes {
         loss.unwrap_or_else(|| panic!("no loss in `{printed}`"))
             .to_owned()
     }
+}
+
+/// Number of a node by its name.
+pub fn number(name: &str) -> u8 {
+    name[1..].parse().unwrap()
 }
 
 /// Name of a node.

@@ -28,7 +28,11 @@ impl Job {
         let jobs: Vec<PathBuf> = inside(&logs);
         let nodes = jobs.iter().flat_map(|job| inside(job));
         let has_journal = |directory: &PathBuf| directory.join("journal.jsonl").exists();
-        jobs.iter().cloned().chain(nodes).filter(has_journal).collect()
+        jobs.iter()
+            .cloned()
+            .chain(nodes)
+            .filter(has_journal)
+            .collect()
     }
 
     /// Content of a worker's log file; empty when there is none.

@@ -66,6 +66,11 @@ impl Life {
             .collect()
     }
 
+    /// How many workers have come to an end of their own.
+    pub fn ends(&self) -> usize {
+        self.of("end").count()
+    }
+
     /// The node of each rank of the newest generation that has made a step.
     pub fn places(&self) -> Vec<String> {
         let Some(newest) = self.newest_generation_with_steps() else {
@@ -166,7 +171,9 @@ impl Life {
     }
 
     fn of(&self, event: &str) -> impl Iterator<Item = &Value> {
-        self.records.iter().filter(move |record| record["event"] == event)
+        self.records
+            .iter()
+            .filter(move |record| record["event"] == event)
     }
 }
 
