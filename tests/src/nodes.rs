@@ -148,7 +148,10 @@ impl Nodes {
 
     /// What the workers have written down so far.
     pub fn life(&self) -> Ref<'_, Life> {
-        self.life.borrow_mut().catch_up(&self.shared("life.jsonl"));
+        // Where it is being looked at already, what was read for that has to do.
+        if let Ok(mut life) = self.life.try_borrow_mut() {
+            life.catch_up(&self.shared("life.jsonl"));
+        }
         self.life.borrow()
     }
 

@@ -50,7 +50,7 @@ fn a_worker_that_is_killed_restarts_the_workers_of_all_nodes_once() {
     assert_eq!(nodes.generation_after(1), 2);
     nodes.all_end_with(0, &[1, 2, 3]);
     nodes.trained_rightly(3);
-    let culprit = format!("rank 1 on node {place}");
+    let culprit = format!("rank 1 on {place}");
     assert!(
         nodes.said(&["generation 2 starts", &culprit]),
         "{}",
