@@ -212,3 +212,18 @@ fn agents_that_are_killed_again_and_again_cost_no_worker() {
     nodes.trained_rightly(2);
     nodes.was_never_restarted();
 }
+
+#[test]
+fn supervisors_that_are_told_to_end_do_so_without_etcd() {
+    let Some(mut nodes) = Nodes::new(2, 1) else {
+        return;
+    };
+    nodes.start_all(&TWO);
+    nodes.reach(10);
+    nodes.etcd.kill_all();
+    for node in 1..=2 {
+        nodes.job(node).signal(Signal::SIGTERM);
+    }
+    nodes.all_end_with(143, &[1, 2]);
+    nodes.is_sound();
+}

@@ -2,7 +2,7 @@
 //! Jobs on several nodes, whose network is well: what is lost, leaves, comes, or does not fit.
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Nodes, name, number, send};
+use steadfast_tests::{Direction, Nodes, name, number, send};
 
 /// What all jobs here have in common: a lost node is not waited for long.
 const LEASE: [&str; 2] = ["--lease", "3s"];
@@ -269,4 +269,76 @@ fn the_name_of_a_job_that_has_ended_can_be_used_again() {
     nodes.start_all(&["--nnodes", "2"]);
     nodes.all_end_with(0, &[1, 2]);
     nodes.trained_rightly(2);
+}
+
+#[test]
+fn a_spare_that_is_lost_costs_nothing() {
+    let Some(mut nodes) = Nodes::new(3, 1) else {
+        return;
+    };
+    nodes.start_all(&[&LEASE[..], &["--nnodes", "2", "--spares", "1"]].concat());
+    nodes.reach(10);
+    let (first, second, spare) = nodes.two_and_a_spare();
+    nodes.job(spare).signal(Signal::SIGKILL);
+    nodes.member_is_gone(spare);
+    nodes.all_end_with(0, &[first, second]);
+    nodes.trained_rightly(2);
+    nodes.was_never_restarted();
+}
+
+#[test]
+fn a_node_that_is_lost_while_the_job_recovers_from_another_loss_is_replaced_as_well() {
+    let Some(mut nodes) = Nodes::new(4, 1) else {
+        return;
+    };
+    nodes.start_all(&[&LEASE[..], &["--nnodes", "2", "--spares", "2"]].concat());
+    nodes.reach(10);
+    let places = nodes.places();
+    nodes.job(number(&places[0])).signal(Signal::SIGKILL);
+    let first_spare = nodes.eventually("the spare's worker", |nodes| {
+        let started = nodes.life().nodes_of(2);
+        started.into_iter().find(|node| !places.contains(node))
+    });
+    nodes.job(number(&first_spare)).signal(Signal::SIGKILL);
+    nodes.generation_after(2);
+    let left: Vec<u8> = (1..=4)
+        .filter(|&node| name(node) != places[0] && name(node) != first_spare)
+        .collect();
+    nodes.all_end_with(0, &left);
+    nodes.trained_rightly(2);
+}
+
+#[test]
+fn six_nodes_come_through_one_fault_after_another() {
+    let Some(nodes) = Nodes::new(6, 3) else {
+        return;
+    };
+    let mut nodes = nodes.with_steps(400);
+    let options = ["--nnodes", "4", "--spares", "2", "--lease", "3s"];
+    nodes.start_all(&options);
+    nodes.reach(10);
+    let first = nodes.places();
+    assert_eq!(first.len(), 4, "{}", nodes.describe());
+
+    let cut = number(&first[1]);
+    nodes.host(cut).cut(Direction::Both, &[]);
+    let mut generation = nodes.generation_after(1);
+    nodes.host(cut).heal();
+
+    let etcd_leader = nodes.etcd.leader();
+    nodes.etcd.kill(etcd_leader);
+    nodes.go_on(10);
+    let dead = number(&nodes.places()[0]);
+    nodes.job(dead).signal(Signal::SIGKILL);
+    generation = nodes.generation_after(generation);
+    nodes.etcd.start_again();
+    nodes.start(dead, &options);
+
+    nodes.job(number(&nodes.places()[2])).kill_agent();
+    nodes.go_on(10);
+    assert!(send(nodes.life().pid(3).unwrap(), Signal::SIGKILL));
+    nodes.generation_after(generation);
+
+    nodes.all_end_with(0, &[1, 2, 3, 4, 5, 6]);
+    nodes.trained_rightly(4);
 }

@@ -73,12 +73,15 @@ impl Life {
 
     /// The node of each rank of the newest generation that has made a step.
     pub fn places(&self) -> Vec<String> {
-        let Some(newest) = self.newest_generation_with_steps() else {
-            return Vec::new();
-        };
+        let newest = self.newest_generation_with_steps();
+        newest.map_or_else(Vec::new, |newest| self.nodes_of(newest))
+    }
+
+    /// The nodes on which workers of a generation have started so far, in the order of their ranks.
+    pub fn nodes_of(&self, generation: u64) -> Vec<String> {
         let starts = self
             .of("start")
-            .filter(|record| record["generation"] == newest);
+            .filter(|record| record["generation"] == generation);
         let places: BTreeMap<u64, String> = starts
             .filter_map(|record| {
                 Some((
