@@ -44,7 +44,7 @@ fn torch_under_torchrun_on_two_nodes_is_restarted_as_a_whole() {
             python(),
             "-m",
             "torch.distributed.run",
-            "--nproc-per-node",
+            "--nproc_per_node",
             "1",
             script.to_str().unwrap(),
             "--steps",
