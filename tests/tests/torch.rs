@@ -38,6 +38,7 @@ fn torch_under_torchrun_on_two_nodes_is_restarted_as_a_whole() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/train_ddp.py");
     let life = nodes.shared("life.jsonl");
     let checkpoints = nodes.shared("checkpoints");
+    let logs = nodes.shared("torchrun");
     for node in 1..=2 {
         let launch = nodes.launch(node, &["--nnodes", "2"]).command(&[
             "--",
@@ -46,6 +47,13 @@ fn torch_under_torchrun_on_two_nodes_is_restarted_as_a_whole() {
             "torch.distributed.run",
             "--nproc_per_node",
             "1",
+            // PyTorch 1.13 does not understand its own defaults of these with Python 3.11.
+            "--redirects",
+            "1",
+            "--tee",
+            "1",
+            "--log_dir",
+            logs.to_str().unwrap(),
             script.to_str().unwrap(),
             "--steps",
             "100",
