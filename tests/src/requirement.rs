@@ -12,8 +12,6 @@ pub enum Requirement {
     Root,
     /// Network namespaces, and what connects and cuts them.
     Namespaces,
-    /// etcd and its client on the PATH.
-    Etcd,
     /// A cgroup v2 in which this user may make others.
     CgroupTwo,
     /// The freezer controller of cgroup v1, writable.
@@ -22,7 +20,7 @@ pub enum Requirement {
     FirstPidNamespace,
     /// The right to read the machine's kernel log, and to write to it.
     KernelLog,
-    /// etcd on the `PATH`.
+    /// etcd and its client on the `PATH`.
     Etcd,
     /// Python 3 (`/usr/bin/python3`).
     Python,
@@ -53,10 +51,6 @@ impl Requirement {
                 nix::unistd::geteuid().is_root() && on_path(&NETWORK_TOOLS),
                 "root, and ip, nft, nsenter, setpriv and unshare (Debian: iproute2, nftables, util-linux)",
             ),
-            Self::Etcd => (
-                on_path(&["etcd", "etcdctl"]),
-                "etcd and etcdctl (Debian: etcd-server, etcd-client)",
-            ),
             Self::CgroupTwo => (cgroup_two_is_writable(), "a writable cgroup v2"),
             Self::FreezerOne => (
                 is_writable(Path::new("/sys/fs/cgroup/freezer")),
@@ -76,9 +70,8 @@ impl Requirement {
                 "access to /dev/kmsg",
             ),
             Self::Etcd => (
-                std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-                    .any(|directory| directory.join("etcd").is_file()),
-                "etcd on the PATH (Debian: etcd-server)",
+                on_path(&["etcd", "etcdctl"]),
+                "etcd and etcdctl on the PATH (Debian: etcd-server, etcd-client)",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
             Self::Torch => (
