@@ -146,6 +146,11 @@ impl Nodes {
         job.signal(signal);
     }
 
+    /// A line for the report of a test that fails.
+    pub fn tell(&self, what: &str) {
+        eprintln!("at step {}: {what}", self.life().last_step());
+    }
+
     /// What the workers have written down so far.
     pub fn life(&self) -> Ref<'_, Life> {
         // Where it is being looked at already, what was read for that has to do.

@@ -18,7 +18,6 @@ const OPTIONS: [&str; 10] = [
     "--max-restarts",
     "20",
 ];
-const NODES: u8 = 6;
 /// A fault that is undone again lasts less than this: some end before any lease does, some long after.
 const LONGEST: Duration = Duration::from_secs(9);
 
@@ -29,20 +28,19 @@ fn random_faults_leave_the_result_right_and_every_rank_alone_for_minutes() {
     }
     let mut random = Random::new(42);
     for round in 0..2 {
-        eprintln!("round {round}");
-        let Some(nodes) = Nodes::new(NODES, 3) else {
+        let Some(nodes) = Nodes::new(6, 3) else {
             return;
         };
         let mut nodes = nodes.with_steps(1_200);
         nodes.start_all(&OPTIONS);
+        nodes.tell(&format!("round {round}"));
         nodes.reach(10);
         while nodes.life().last_step() < 900 {
             disturb(&mut nodes, &mut random);
             let more = 1 + random.below(40);
             nodes.go_on(more);
         }
-        let all: Vec<u8> = (1..=NODES).collect();
-        nodes.all_end_with(0, &all);
+        nodes.all_end_with(0, &[1, 2, 3, 4, 5, 6]);
         let ranks = nodes.places().len().try_into().unwrap();
         nodes.trained_rightly(ranks);
     }
@@ -50,13 +48,11 @@ fn random_faults_leave_the_result_right_and_every_rank_alone_for_minutes() {
 
 /// One fault, undone in the end. The keeper is not paused: on a node where nothing can be killed, nothing is promised.
 fn disturb(nodes: &mut Nodes, random: &mut Random) {
-    let node = 1 + u8::try_from(random.below(NODES.into())).unwrap();
-    let member = usize::try_from(random.below(3)).unwrap();
+    let node = random.one_of(&[1, 2, 3, 4, 5, 6]);
+    let member = random.one_of(&[0, 1, 2]);
+    let direction = random.one_of(&[Direction::Incoming, Direction::Outgoing, Direction::Both]);
     let duration = random.duration_below(LONGEST);
-    let direction = [Direction::Incoming, Direction::Outgoing, Direction::Both]
-        [usize::try_from(random.below(3)).unwrap()];
-    let at = nodes.life().last_step();
-    let told = |what: &str| eprintln!("at step {at}: {what}, for {duration:?}");
+    let told = |what: &str| nodes.tell(&format!("{what}, for {duration:?}"));
     match random.below(9) {
         0 => {
             told(&format!("the keeper of node {node} is killed"));
