@@ -34,6 +34,8 @@ class LifeLog:
         self._file = os.open(path, flags, 0o644) if path else None
         self._fixed = {
             "restart_count": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            "generation": int(os.environ.get("STEADFAST_GENERATION", "0")),
+            "node": os.environ.get("STEADFAST_NODE", ""),
             "rank": int(os.environ["RANK"]),
             "local_rank": int(os.environ.get("LOCAL_RANK", os.environ["RANK"])),
             "world_size": int(os.environ["WORLD_SIZE"]),

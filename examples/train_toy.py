@@ -22,6 +22,7 @@ import random
 import socket
 import struct
 import sys
+import threading
 import time
 
 try:
@@ -52,6 +53,8 @@ class Environment:
         self.world_size = int(environ.get("WORLD_SIZE", "1"))
         self.local_rank = int(environ.get("LOCAL_RANK", str(self.rank)))
         self.restart_count = int(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.generation = int(environ.get("STEADFAST_GENERATION", "0"))
+        self.node = environ.get("STEADFAST_NODE", "")
         self.master = (environ.get("MASTER_ADDR", "127.0.0.1"), int(environ.get("MASTER_PORT", "29500")))
         if not 0 <= self.rank < self.world_size:
             raise SystemExit("RANK %d does not fit WORLD_SIZE %d" % (self.rank, self.world_size))
@@ -71,6 +74,8 @@ class LifeLog:
         record = {
             "event": event,
             "restart_count": self._environment.restart_count,
+            "generation": self._environment.generation,
+            "node": self._environment.node,
             "rank": self._environment.rank,
             "local_rank": self._environment.local_rank,
             "world_size": self._environment.world_size,
@@ -80,6 +85,16 @@ class LifeLog:
         record.update(fields)
         # A single write to a file opened for appending: lines of several ranks do not mix.
         os.write(self._file, (json.dumps(record) + "\n").encode())
+
+    def beat(self, seconds):
+        """Writes down, so often, that this process lives, whatever the training does."""
+
+        def run():
+            while True:
+                self.write("beat")
+                time.sleep(seconds)
+
+        threading.Thread(target=run, daemon=True).start()
 
 
 # --- messages between ranks: a length, then JSON ---
@@ -348,6 +363,9 @@ def parse_options():
     parser.add_argument("--log-every", type=int, default=10, help="steps between lines printed (default: %(default)s)")
     parser.add_argument("--json-log", help="append a record of every rank's life to this file, as JSON lines")
     parser.add_argument(
+        "--beat", type=float, metavar="SECONDS", help="also record every so many seconds that the rank lives"
+    )
+    parser.add_argument(
         "--connect-timeout", type=float, default=300, help="seconds to wait for all ranks (default: %(default)s)"
     )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds to wait in a step (default: %(default)s)")
@@ -362,6 +380,8 @@ def main():
     environment = Environment(os.environ)
     life = LifeLog(options.json_log, environment)
     life.write("start")
+    if options.beat:
+        life.beat(options.beat)
     try:
         loss = train(options, environment, life)
     except PeerLost as error:

@@ -106,12 +106,16 @@ setup_build() {
     setup_rust
 }
 
-# What the tests need besides: etcd and what makes certificates for it, PyTorch for the jobs that train with it, the
-# formatter, the lints, the test runner.
+# What the tests need besides: etcd and what makes certificates for it, what makes networks of their own for several nodes
+# and cuts them, PyTorch for the jobs that train with it, the formatter, the lints, the test runner.
 setup_test() {
     setup_build
     local missing=()
     have etcd || missing+=(etcd-server)
+    have etcdctl || missing+=(etcd-client)
+    have ip || missing+=(iproute2)
+    have nft || missing+=(nftables)
+    have nsenter || missing+=(util-linux)
     have openssl || missing+=(openssl)
     have_system_torch || missing+=(python3 python3-torch)
     install_packages "${missing[@]}"

@@ -259,10 +259,8 @@ impl Job {
 
     /// The cgroups that keepers of this job have made, those of jobs inside the job before their own.
     fn cgroups(&self) -> Vec<PathBuf> {
-        let logs = self.directory().join("logs");
-        let journals = entries(&logs)
-            .into_iter()
-            .map(|run| logs.join(run).join("journal.jsonl"));
+        let runs = self.run_dirs().into_iter();
+        let journals = runs.map(|run| run.join("journal.jsonl"));
         let announced = journals
             .flat_map(|journal| json_lines(&journal))
             .filter_map(|line| {

@@ -22,11 +22,14 @@
 
 mod binaries;
 mod capture;
+mod etcd;
 mod expected;
 mod fake_nvml;
 mod job;
 mod launch;
 mod leftovers;
+mod netns;
+mod nodes;
 mod outcome;
 mod patience;
 mod processes;
@@ -37,11 +40,14 @@ mod training;
 mod voice;
 
 pub use binaries::{fake_nvml, fake_worker, steadfast};
+pub use etcd::Etcd;
 pub use expected::numbered_lines;
 pub use fake_nvml::Gpus;
 pub use job::{Job, json_lines};
 pub use launch::{Console, Launch};
 pub use leftovers::cgroup_of;
+pub use netns::{Direction, Host, Network};
+pub use nodes::{Life, Nodes, name, number};
 pub use outcome::Outcome;
 pub use patience::{DEADLINE, eventually, pause};
 pub use processes::{Found, children, is_alive, process_state, send};

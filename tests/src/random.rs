@@ -29,6 +29,15 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
+    /// One of these.
+    ///
+    /// # Panics
+    ///
+    /// When there are none.
+    pub fn one_of<Choice: Copy>(&mut self, choices: &[Choice]) -> Choice {
+        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
+    }
+
     /// A duration of less than `bound`, in whole microseconds.
     pub fn duration_below(&mut self, bound: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(bound.as_micros()).unwrap()))

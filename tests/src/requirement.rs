@@ -10,6 +10,8 @@ use std::process::Command;
 pub enum Requirement {
     /// The right to mount file systems and to make namespaces.
     Root,
+    /// Network namespaces, and what connects and cuts them.
+    Namespaces,
     /// A cgroup v2 in which this user may make others.
     CgroupTwo,
     /// The freezer controller of cgroup v1, writable.
@@ -18,7 +20,7 @@ pub enum Requirement {
     FirstPidNamespace,
     /// The right to read the machine's kernel log, and to write to it.
     KernelLog,
-    /// etcd on the `PATH`.
+    /// etcd and its client on the `PATH`.
     Etcd,
     /// Python 3 (`/usr/bin/python3`).
     Python,
@@ -45,6 +47,10 @@ impl Requirement {
     fn missing(self) -> Option<&'static str> {
         let (there, what) = match self {
             Self::Root => (nix::unistd::geteuid().is_root(), "root"),
+            Self::Namespaces => (
+                nix::unistd::geteuid().is_root() && on_path(&NETWORK_TOOLS),
+                "root, and ip, nft, nsenter, setpriv and unshare (Debian: iproute2, nftables, util-linux)",
+            ),
             Self::CgroupTwo => (cgroup_two_is_writable(), "a writable cgroup v2"),
             Self::FreezerOne => (
                 is_writable(Path::new("/sys/fs/cgroup/freezer")),
@@ -64,9 +70,8 @@ impl Requirement {
                 "access to /dev/kmsg",
             ),
             Self::Etcd => (
-                std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-                    .any(|directory| directory.join("etcd").is_file()),
-                "etcd on the PATH (Debian: etcd-server)",
+                on_path(&["etcd", "etcdctl"]),
+                "etcd and etcdctl on the PATH (Debian: etcd-server, etcd-client)",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
             Self::Torch => (
@@ -76,6 +81,16 @@ impl Requirement {
         };
         (!there).then_some(what)
     }
+}
+
+const NETWORK_TOOLS: [&str; 5] = ["ip", "nft", "nsenter", "setpriv", "unshare"];
+
+/// Whether all of these programs are there.
+fn on_path(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<_> = std::env::split_paths(&path).collect();
+    let is_there = |program: &&str| directories.iter().any(|d| d.join(program).is_file());
+    programs.iter().all(is_there)
 }
 
 /// The interpreter that the tests use.

@@ -140,6 +140,7 @@ fn describe(root: &Finding, ledger: &Ledger, made_step: bool) -> String {
     let summary = root.summary.trim_end_matches('.');
     match root.rank {
         Some(rank) => format!("rank {rank} on {} {summary} ({when})", root.node),
+        None if root.node.is_empty() => format!("{summary} ({when})"),
         None => format!("{summary} (on {}, {when})", root.node),
     }
 }

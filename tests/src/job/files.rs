@@ -9,19 +9,30 @@ use super::Job;
 use crate::leftovers::entries;
 
 impl Job {
-    /// The directory of this run's logs.
+    /// The directory of this run's logs: with several nodes, the one of this node in that of the job.
     #[track_caller]
     pub fn run_dir(&self) -> PathBuf {
-        let logs = self.directory().join("logs");
-        let found = entries(&logs);
+        let mut runs = self.run_dirs();
         assert_eq!(
-            found.len(),
+            runs.len(),
             1,
-            "one directory in {} was expected: {found:?}; {}",
-            logs.display(),
+            "the logs of one run were expected: {runs:?}; {}",
             self.describe()
         );
-        logs.join(&found[0])
+        runs.remove(0)
+    }
+
+    /// The directories of all runs: those that a keeper has begun a journal in.
+    pub(super) fn run_dirs(&self) -> Vec<PathBuf> {
+        let logs = self.directory().join("logs");
+        let jobs: Vec<PathBuf> = inside(&logs);
+        let nodes = jobs.iter().flat_map(|job| inside(job));
+        let has_journal = |directory: &PathBuf| directory.join("journal.jsonl").exists();
+        jobs.iter()
+            .cloned()
+            .chain(nodes)
+            .filter(has_journal)
+            .collect()
     }
 
     /// Content of a worker's log file; empty when there is none.
@@ -90,6 +101,11 @@ impl Job {
             .filter_map(|record| Some(record["signal"].as_str()?.to_owned()))
             .collect()
     }
+}
+
+fn inside(directory: &Path) -> Vec<PathBuf> {
+    let names = entries(directory);
+    names.into_iter().map(|name| directory.join(name)).collect()
 }
 
 /// The whole lines of a file of JSON lines; none when there is no such file.

@@ -569,3 +569,40 @@ fn another_supervisor_of_the_same_name_takes_over_and_this_one_leaves() {
         "{effects:?}"
     );
 }
+
+#[test]
+fn a_signal_ends_a_member_whose_store_does_not_answer_once_its_workers_are_stopped() {
+    let mut bench = Bench::running();
+    bench.member.settings.shared = true;
+    let ends_after = |bench: &mut Bench, seconds: u64, event: MemberEvent| {
+        bench.now += seconds * 1_000_000_000;
+        let effects = bench.member.handle(Instant::from_nanos(bench.now), event);
+        let finish = effects.into_iter().find_map(|effect| match effect {
+            MemberEffect::Finish(result) => Some(result),
+            // Nobody carries it out, and nobody answers.
+            _ => None,
+        });
+        finish.map(|result| (result.rule, result.exit.code()))
+    };
+    let interrupt = MemberEvent::Interrupt {
+        signal: 15,
+        count: 1,
+    };
+    assert_eq!(ends_after(&mut bench, 0, interrupt), None);
+    assert_eq!(
+        ends_after(&mut bench, 60, MemberEvent::Tick),
+        None,
+        "its workers still run"
+    );
+    let stopped = MemberEvent::Stopped {
+        generation: Generation(1),
+        unkillable: vec![],
+        next_port: 0,
+    };
+    assert_eq!(ends_after(&mut bench, 0, stopped), None);
+    assert_eq!(ends_after(&mut bench, 4, MemberEvent::Tick), None);
+    assert_eq!(
+        ends_after(&mut bench, 2, MemberEvent::Tick),
+        Some((EndRule::Left, 143))
+    );
+}

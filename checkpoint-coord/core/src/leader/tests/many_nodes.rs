@@ -468,6 +468,25 @@ fn a_silent_agent_matters_only_when_the_training_has_stopped() {
 }
 
 #[test]
+fn a_generation_that_the_leader_ended_by_itself_is_followed_by_one_that_says_why() {
+    let mut bench = Bench::with(2, 2, &["a", "b"], |_| {});
+    bench.report("a", MemberPhase::Running, |_| {});
+    bench.report("b", MemberPhase::Running, |_| {});
+    bench.leader.note_silence(&"b".into(), true);
+    bench.vouch(2 * SECOND);
+    bench.step(1, true);
+    bench.wait(3 * SECOND);
+    assert!(bench.is_drained());
+    bench.report("a", MemberPhase::Stopped, |_| {});
+    bench.report("b", MemberPhase::Stopped, |_| {});
+    let why = bench.plan().why;
+    assert!(
+        why.starts_with("the training has stopped, and nothing is heard of b (before training"),
+        "{why}"
+    );
+}
+
+#[test]
 fn a_node_that_is_unfit_gets_no_ranks_any_more() {
     let mut bench = Bench::with(1, 1, &["a", "b"], |_| {});
     let mut unfit = failure("gpu");
