@@ -12,6 +12,7 @@ mod job;
 mod launch;
 mod lines;
 pub(crate) mod members;
+pub(crate) mod nodes;
 pub(crate) mod output;
 mod processes;
 pub(crate) mod recovery;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{idle, members, output, recovery};
+use crate::bench::{idle, members, nodes, output, recovery};
 use crate::failure::Failure;
 use crate::sim::{self, Plant};
 
@@ -57,6 +57,9 @@ enum BenchCommand {
     /// How long a large job takes to agree on what comes after a fault, and what that costs etcd
     #[command(after_help = BENCH_CODES)]
     Members(MembersArgs),
+    /// How long a job on several nodes is away when a worker or a node is lost, here and under torchrun
+    #[command(after_help = BENCH_CODES)]
+    Nodes(NodesArgs),
 }
 
 const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
@@ -151,6 +154,33 @@ struct MembersArgs {
 }
 
 #[derive(Debug, Args)]
+struct NodesArgs {
+    /// What happens [default: everything, one after the other]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    case: Vec<nodes::Case>,
+    /// Number of faults of each kind
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Workers on each node
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    nproc_per_node: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Python with PyTorch, for steadfast's workers [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// The torchrun to measure too [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    torchrun: Option<PathBuf>,
+    /// The etcd to start [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    etcd_program: Option<PathBuf>,
+    /// Chooses the victims and the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct CommonArgs {
     /// The steadfast to measure [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -218,6 +248,7 @@ fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
         Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
         Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
         Command::Bench(BenchCommand::Members(args)) => members::run(&args.into(), out),
+        Command::Bench(BenchCommand::Nodes(args)) => nodes::run(&args.into(), out),
         Command::Members(options) => members::run_group(&options).map(|()| true),
     }
 }
@@ -299,6 +330,22 @@ impl From<MembersArgs> for members::Options {
             at_most_ms: args.at_most_ms,
             seed: args.seed,
             json: args.json,
+        }
+    }
+}
+
+impl From<NodesArgs> for nodes::Options {
+    fn from(args: NodesArgs) -> Self {
+        Self {
+            cases: args.case,
+            reps: args.reps,
+            workers_per_node: args.nproc_per_node,
+            steadfast: args.common.steadfast,
+            python: args.python,
+            torchrun: args.torchrun,
+            etcd_program: args.etcd_program,
+            seed: args.seed,
+            json: args.common.json,
         }
     }
 }

@@ -183,7 +183,7 @@ impl Program {
         Ok(self.ended)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none()
             && let Some(pid) = pid_of(self.child.id())
         {

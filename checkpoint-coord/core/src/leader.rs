@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::{
     Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request, RequestKind,
-    Revision, Transaction, Versioned, View,
+    Revision, Transaction, View,
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
@@ -205,12 +205,12 @@ impl Leader {
             return;
         };
         let ledger = self.ledger();
-        match self.view.plan().cloned() {
+        match self.view.shared_plan() {
             None => self.gather(now, &spec, ledger, None, effects),
             Some(plan) if ledger.judged == plan.value.generation => {
-                self.gather(now, &spec, ledger, Some(plan.value), effects);
+                self.gather(now, &spec, ledger, Some(plan.value.clone()), effects);
             }
-            Some(plan) => self.supervise(now, &spec, plan, effects),
+            Some(plan) => self.supervise(now, &spec, &plan.value, effects),
         }
     }
 
@@ -219,36 +219,38 @@ impl Leader {
         &mut self,
         now: Instant,
         spec: &JobSpec,
-        plan: Versioned<Plan>,
+        plan: &Plan,
         effects: &mut Vec<LeaderEffect>,
     ) {
-        let plan = plan.value;
         self.gathering.pause();
-        let standings = self.standings(now, &plan);
+        let standings = self.standings(now, plan);
         if standings
             .iter()
             .all(|(_, standing)| *standing == Standing::Completed)
         {
-            self.succeed(&plan, effects);
+            self.succeed(plan, effects);
         } else if standings.iter().all(|(_, standing)| standing.is_over()) {
-            if self.await_safety(now, spec, &plan, &standings, effects) {
-                self.decide(now, spec, &plan, &standings, effects);
+            if self.await_safety(now, spec, plan, &standings, effects) {
+                self.decide(now, spec, plan, &standings, effects);
             }
         } else if !plan.is_run() {
             let waiting = standing::list(&standings, |standing| !standing.is_over());
             let reason = format!("waiting for the workers to be stopped on {waiting}");
             self.set(LeaderState::Draining(plan.generation), &reason);
-        } else if let Some(phase) = self.reason_to_drain(&plan, &standings) {
-            self.drain(plan, phase, effects);
-        } else if let Some(phase) = self.reason_to_grow(now, spec, &plan) {
-            self.drain(plan, phase, effects);
-        } else if let Some(witness_ms) = self.wider_witness(now, spec, &plan) {
-            let wider = Plan { witness_ms, ..plan };
+        } else if let Some(phase) = self.reason_to_drain(plan, &standings) {
+            self.drain(plan.clone(), phase, effects);
+        } else if let Some(phase) = self.reason_to_grow(now, spec, plan) {
+            self.drain(plan.clone(), phase, effects);
+        } else if let Some(witness_ms) = self.wider_witness(now, spec, plan) {
+            let wider = Plan {
+                witness_ms,
+                ..plan.clone()
+            };
             let mut transaction = self.guarded();
             transaction.then.push(self.put_plan(&wider));
             self.write(transaction, String::new(), effects);
         } else {
-            self.set_running(&plan, &standings);
+            self.set_running(plan, &standings);
         }
     }
 

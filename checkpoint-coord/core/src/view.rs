@@ -2,6 +2,7 @@
 //! What a machine knows of the store: the job's records as last seen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use steadfast_proto::v1::Finding;
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// A record and where it stands in the store's history.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versioned<T> {
     /// The record.
     pub value: T,
@@ -34,7 +35,8 @@ pub struct View {
     spec: Option<Versioned<JobSpec>>,
     leader: Option<Versioned<LeaderRecord>>,
     members: BTreeMap<NodeName, Versioned<MemberRecord>>,
-    plan: Option<Versioned<Plan>>,
+    /// Shared, since it is long in a job of many nodes, and those who hand it on need not copy it.
+    plan: Option<Arc<Versioned<Plan>>>,
     findings: BTreeMap<(Generation, NodeName), Versioned<FindingsRecord>>,
     ledger: Option<Versioned<Ledger>>,
     result: Option<Versioned<JobResult>>,
@@ -108,7 +110,12 @@ impl View {
 
     /// The plan in force.
     pub fn plan(&self) -> Option<&Versioned<Plan>> {
-        self.plan.as_ref()
+        self.plan.as_deref()
+    }
+
+    /// The same, to be kept.
+    pub fn shared_plan(&self) -> Option<Arc<Versioned<Plan>>> {
+        self.plan.clone()
     }
 
     /// What `node` found in `generation`, in the order in which it was found.
@@ -178,7 +185,7 @@ impl View {
         let problem = match self.keys.kind(key) {
             KeyKind::Spec => replace(&mut self.spec, entry),
             KeyKind::Leader => replace(&mut self.leader, entry),
-            KeyKind::Plan => replace(&mut self.plan, entry),
+            KeyKind::Plan => replace_shared(&mut self.plan, entry),
             KeyKind::Ledger => replace(&mut self.ledger, entry),
             KeyKind::Result => replace(&mut self.result, entry),
             KeyKind::Member(node) => replace_in(&mut self.members, node, entry),
@@ -202,6 +209,19 @@ fn replace<T: DeserializeOwned>(
     match entry.map(read).transpose() {
         Ok(record) => {
             *slot = record;
+            None
+        }
+        Err(problem) => Some(problem),
+    }
+}
+
+fn replace_shared<T: DeserializeOwned>(
+    slot: &mut Option<Arc<Versioned<T>>>,
+    entry: Option<&KeyValue>,
+) -> Option<RecordError> {
+    match entry.map(read).transpose() {
+        Ok(record) => {
+            *slot = record.map(Arc::new);
             None
         }
         Err(problem) => Some(problem),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How things stand, for whoever asks.
 
+use std::sync::Arc;
+
 use steadfast_core::{
     Generation, JobResult, Leader, LeaderState, Member, MemberSettings, MemberState, Plan,
+    Versioned,
 };
 use steadfast_proto::v1::Finding;
 
@@ -20,7 +23,7 @@ pub struct StatusView {
     /// The generation in force; 0 before the first.
     pub generation: Generation,
     /// The plan in force.
-    pub plan: Option<Plan>,
+    pub plan: Option<Arc<Versioned<Plan>>>,
     /// Restarts charged since the last new training step.
     pub restarts_used: u32,
     /// Restarts allowed without a new training step.
@@ -55,7 +58,7 @@ impl Default for StatusView {
 impl StatusView {
     pub(super) fn of(member: &Member, leader: Option<&Leader>, settings: &MemberSettings) -> Self {
         let view = member.view();
-        let plan = view.plan().map(|plan| plan.value.clone());
+        let plan = view.shared_plan();
         let ledger = view.ledger().map(|ledger| &ledger.value);
         let judged_step = ledger.and_then(|ledger| ledger.best_step);
         let best_step = member.best_step().max(judged_step);
@@ -69,7 +72,7 @@ impl StatusView {
             leader_reason: leader.map(Leader::reason).unwrap_or_default(),
             generation: plan
                 .as_ref()
-                .map(|plan| plan.generation)
+                .map(|plan| plan.value.generation)
                 .unwrap_or_default(),
             plan,
             restarts_used: if refilled { 0 } else { used },

@@ -461,7 +461,12 @@ fn an_incident_is_charged_once_even_if_members_are_missing_for_the_next_generati
     bench.member(&reborn);
     assert_eq!(bench.plan().generation, Generation(2));
     assert_eq!(bench.ledger().restarts_charged, 1);
-    assert!(bench.plan().why.contains("the supervisor of b was started anew"));
+    assert!(
+        bench
+            .plan()
+            .why
+            .contains("the supervisor of b was started anew")
+    );
 }
 
 #[test]

@@ -74,7 +74,10 @@ impl Agent {
                 .chain(self.coordination_trouble())
                 .collect::<Vec<_>>()
                 .join("; "),
-            world_size: view.plan.as_ref().map_or(0, |plan| plan.world_size.into()),
+            world_size: view
+                .plan
+                .as_ref()
+                .map_or(0, |plan| plan.value.world_size.into()),
             restarts_used: view.restarts_used,
             restarts_allowed: self.settings.max_restarts,
             step: self.generation.step,
