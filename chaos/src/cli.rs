@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{idle, output, recovery};
+use crate::bench::{idle, members, nodes, output, recovery};
 use crate::failure::Failure;
 
 /// A rule was broken, or a figure is over its limit.
@@ -38,6 +38,9 @@ enum Command {
     /// Measure the real program on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// A process full of members, for `bench members`
+    #[command(name = "__members", hide = true)]
+    Members(members::GroupOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,6 +54,12 @@ enum BenchCommand {
     /// How much a worker that writes as fast as it can is slowed down
     #[command(after_help = BENCH_CODES)]
     Output(OutputArgs),
+    /// How long a large job takes to agree on what comes after a fault, and what that costs etcd
+    #[command(after_help = BENCH_CODES)]
+    Members(MembersArgs),
+    /// How long a job on several nodes is away when a worker or a node is lost, here and under torchrun
+    #[command(after_help = BENCH_CODES)]
+    Nodes(NodesArgs),
 }
 
 const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
@@ -117,6 +126,61 @@ struct OutputArgs {
 }
 
 #[derive(Debug, Args)]
+struct MembersArgs {
+    /// Members of the job
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    members: u32,
+    /// Processes that they are spread over
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    processes: u32,
+    /// Number of faults
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Use this etcd, such as etcd://HOST:2379 without TLS [default: one is started, and removed]
+    #[arg(long, value_name = "URI")]
+    etcd: Option<String>,
+    /// The etcd to start [default: the one on PATH]
+    #[arg(long, value_name = "PATH", conflicts_with = "etcd")]
+    etcd_program: Option<PathBuf>,
+    /// Exit with 1 if the 99th percentile, in the median over all faults, is later than this
+    #[arg(long, value_name = "MILLISECONDS")]
+    at_most_ms: Option<f64>,
+    /// Chooses the members that fail
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct NodesArgs {
+    /// What happens [default: everything, one after the other]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    case: Vec<nodes::Case>,
+    /// Number of faults of each kind
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Workers on each node
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    nproc_per_node: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Python with PyTorch, for steadfast's workers [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// The torchrun to measure too [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    torchrun: Option<PathBuf>,
+    /// The etcd to start [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    etcd_program: Option<PathBuf>,
+    /// Chooses the victims and the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct CommonArgs {
     /// The steadfast to measure [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -140,7 +204,7 @@ pub(crate) fn main() -> ExitCode {
             };
         }
     };
-    let mut out = io::stdout().lock();
+    let mut out = io::stdout();
     match run(cli.command, &mut out) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => BROKEN.into(),
@@ -158,6 +222,9 @@ fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
         Command::Bench(BenchCommand::Recovery(args)) => recovery::run(&args.into(), out),
         Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
         Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
+        Command::Bench(BenchCommand::Members(args)) => members::run(&args.into(), out),
+        Command::Bench(BenchCommand::Nodes(args)) => nodes::run(&args.into(), out),
+        Command::Members(options) => members::run_group(&options).map(|()| true),
     }
 }
 
@@ -208,6 +275,37 @@ impl From<OutputArgs> for output::Options {
             megabytes: args.megabytes,
             rounds: args.reps,
             steadfast: args.common.steadfast,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<MembersArgs> for members::Options {
+    fn from(args: MembersArgs) -> Self {
+        Self {
+            members: args.members,
+            processes: args.processes,
+            faults: args.reps,
+            etcd: args.etcd,
+            etcd_program: args.etcd_program,
+            at_most_ms: args.at_most_ms,
+            seed: args.seed,
+            json: args.json,
+        }
+    }
+}
+
+impl From<NodesArgs> for nodes::Options {
+    fn from(args: NodesArgs) -> Self {
+        Self {
+            cases: args.case,
+            reps: args.reps,
+            workers_per_node: args.nproc_per_node,
+            steadfast: args.common.steadfast,
+            python: args.python,
+            torchrun: args.torchrun,
+            etcd_program: args.etcd_program,
+            seed: args.seed,
             json: args.common.json,
         }
     }

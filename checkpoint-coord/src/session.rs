@@ -152,8 +152,8 @@ impl<S: Store, C: Clock> Session<S, C> {
                 Input::Agent(Some(event)) => self.take_in_event(event)?,
                 Input::Hint(hint) => self.take_in_hint(hint)?,
                 Input::Watched(Ok(batches)) => {
-                    for batch in &batches {
-                        self.tell_member(MemberEvent::Changed(batch.clone()))?;
+                    for batch in self.of_concern(&batches) {
+                        self.tell_member(MemberEvent::Changed(batch))?;
                     }
                     self.tell_leader(LeaderEvent::Changed(batches))?;
                 }
@@ -166,6 +166,16 @@ impl<S: Store, C: Clock> Session<S, C> {
                 Input::Deadline => self.take_in_deadline()?,
             }
         }
+    }
+
+    /// The changes that the member must know of. A leader hears of what every other member writes, too.
+    fn of_concern(&self, batches: &[ChangeBatch]) -> Vec<ChangeBatch> {
+        let own = &self.settings.member;
+        let (common, record) = (own.keys.common(), own.keys.member(&own.node));
+        let concerns = |key: &str| !own.shared || key.starts_with(&common) || key == record;
+        let is_of_concern =
+            |batch: &&ChangeBatch| batch.changes.iter().any(|change| concerns(change.key()));
+        batches.iter().filter(is_of_concern).cloned().collect()
     }
 
     async fn next_input(&mut self) -> Input {

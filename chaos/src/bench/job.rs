@@ -2,14 +2,14 @@
 //! A job of real workers under a launcher, and the records that its workers write.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Signal, kill_process};
 use serde::Deserialize;
 
 use super::launch::{Out, Program, pid_of, temporary_directory, words, write};
+use super::lines::Lines;
 use super::processes;
 use crate::failure::Failure;
 
@@ -69,8 +69,8 @@ pub(super) struct Record {
 pub(super) struct Job {
     pub(super) program: Program,
     directory: tempfile::TempDir,
+    lines: Lines<Record>,
     records: Vec<Record>,
-    read_bytes: u64,
 }
 
 impl LauncherKind {
@@ -104,17 +104,15 @@ impl Job {
         let program = Program::start(&command, directory.path(), Out::Nowhere)?;
         Ok(Self {
             program,
+            lines: records_in(directory.path()),
             directory,
             records: Vec::new(),
-            read_bytes: 0,
         })
     }
 
     /// All that the workers have written so far.
     pub(super) fn records(&mut self) -> Result<&[Record], Failure> {
-        let (records, read_bytes) = read_records(self.directory.path(), self.read_bytes)?;
-        self.records.extend(records);
-        self.read_bytes = read_bytes;
+        self.records.extend(self.lines.fresh()?);
         Ok(&self.records)
     }
 
@@ -184,39 +182,9 @@ impl Launcher {
     }
 }
 
-/// The whole lines of the records' file from a byte on, and where they end.
-pub(super) fn read_records(directory: &Path, from: u64) -> Result<(Vec<Record>, u64), Failure> {
-    let path = directory.join(RECORDS_FILE);
-    let fresh = match read_from(&path, from) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), from)),
-        Err(error) => return Err(Failure::read(path.display(), error)),
-    };
-    let whole = fresh
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |end| end + 1);
-    let lines = fresh.get(..whole).unwrap_or_default();
-    let records = lines
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty())
-        .map(serde_json::from_slice)
-        .collect::<Result<_, _>>()
-        .map_err(|error| {
-            Failure::Unexpected(format!(
-                "{} holds a line that is no record: {error}",
-                path.display()
-            ))
-        })?;
-    Ok((records, from + whole as u64))
-}
-
-fn read_from(path: &Path, from: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// The records of the workers whose program lies in this directory.
+pub(super) fn records_in(directory: &Path) -> Lines<Record> {
+    Lines::of(directory.join(RECORDS_FILE))
 }
 
 fn bytes_below(directory: &Path, name: &str) -> u64 {
@@ -235,38 +203,4 @@ fn bytes_below(directory: &Path, name: &str) -> u64 {
         }
     }
     total
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_whole_lines_are_read_and_none_twice() {
-        let directory = temporary_directory().unwrap();
-        let line = r#"{"event":"start","restart":0,"rank":1,"pid":7,"monotonic_ns":5}"#;
-        write(
-            &directory.path().join(RECORDS_FILE),
-            &format!("{line}\n{}", &line[..9]),
-        )
-        .unwrap();
-        let (records, read) = read_records(directory.path(), 0).unwrap();
-        assert_eq!(records.len(), 1);
-        assert_eq!((records[0].rank, records[0].took_ns), (1, None));
-        write(
-            &directory.path().join(RECORDS_FILE),
-            &format!("{line}\n{line}\n"),
-        )
-        .unwrap();
-        let (records, _) = read_records(directory.path(), read).unwrap();
-        assert_eq!(records.len(), 1);
-    }
-
-    #[test]
-    fn a_line_that_is_no_record_is_an_error() {
-        let directory = temporary_directory().unwrap();
-        assert_eq!(read_records(directory.path(), 0).unwrap(), (vec![], 0));
-        write(&directory.path().join(RECORDS_FILE), "what?\n").unwrap();
-        assert!(read_records(directory.path(), 0).is_err());
-    }
 }

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,6 +48,24 @@ impl Program {
         directory: &Path,
         out: Out<'_>,
     ) -> Result<Self, Failure> {
+        Self::start_with(command, directory, out, Stdio::null())
+    }
+
+    /// The same for a program that is told what to do over its standard input, which ends when this program does.
+    pub(super) fn start_listening(
+        command: &[OsString],
+        directory: &Path,
+        out: Out<'_>,
+    ) -> Result<Self, Failure> {
+        Self::start_with(command, directory, out, Stdio::piped())
+    }
+
+    fn start_with(
+        command: &[OsString],
+        directory: &Path,
+        out: Out<'_>,
+        stdin: Stdio,
+    ) -> Result<Self, Failure> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::Unexpected(
                 "there is no command to start".to_owned(),
@@ -68,7 +87,7 @@ impl Program {
         command
             .args(arguments)
             .current_dir(directory)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(stdout)
             .stderr(create(&errors)?)
             .process_group(0);
@@ -89,6 +108,17 @@ impl Program {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Writes a line to its standard input.
+    pub(super) fn tell(&mut self, line: &str) -> Result<(), Failure> {
+        let Some(stdin) = &mut self.child.stdin else {
+            return Err(Failure::Unexpected(format!(
+                "{} does not listen",
+                self.name
+            )));
+        };
+        writeln!(stdin, "{line}").map_err(|error| Failure::write(&self.name, error))
     }
 
     /// An error with its last words if the program has ended.
@@ -153,7 +183,7 @@ impl Program {
         Ok(self.ended)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none()
             && let Some(pid) = pid_of(self.child.id())
         {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::job::{Job, Launcher, LauncherKind, Record, Work, read_records};
+use super::job::{Job, Launcher, LauncherKind, Record, Work, records_in};
 use super::launch::{
     Out, Program, python, steadfast_or_default, temporary_directory, words, write,
 };
@@ -90,8 +90,7 @@ fn write_directly(options: &Options, python: &Path) -> Result<f64, Failure> {
     let file = directory.path().join("stdout.log");
     let mut program = Program::start(&command, directory.path(), Out::File(&file))?;
     program.wait(END_WITHIN)?;
-    let (records, _) = read_records(directory.path(), 0)?;
-    took(&records)
+    took(&records_in(directory.path()).fresh()?)
 }
 
 /// Milliseconds, and bytes that are not in the log file.

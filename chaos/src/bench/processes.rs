@@ -54,6 +54,21 @@ pub(super) fn mentioning(path: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// A process and all its descendants.
+pub(super) fn tree(root: u32) -> Vec<u32> {
+    let parents: Vec<(u32, Option<u32>)> = all()
+        .map(|pid| (pid, parent_of(&read(pid, "stat"))))
+        .collect();
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        let children = parents.iter().filter(|(_, of)| *of == Some(parent));
+        found.extend(children.map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found
+}
+
 fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -109,6 +124,13 @@ mod tests {
             "00400000-7ffd [rollup]\nRss:     2048 kB\nPss:     1024 kB\nPss_Dirty: 1 kB\n";
         assert_eq!(kilobytes(rollup, "Pss:"), Some(1024));
         assert_eq!(kilobytes(rollup, "Swap:"), None);
+    }
+
+    #[test]
+    fn a_tree_holds_its_root_and_what_is_below_it() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+        let tree = tree(u32::try_from(parent).unwrap());
+        assert!(tree.len() > 1 && tree.contains(&std::process::id()));
     }
 
     #[test]

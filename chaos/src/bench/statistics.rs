@@ -44,6 +44,14 @@ impl fmt::Display for Summary {
     }
 }
 
+/// The value that so many percent of the values do not exceed; infinity without values. 0 gives the least of them.
+pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or(f64::INFINITY)
+}
+
 /// Nanoseconds as milliseconds.
 pub(super) fn milliseconds(nanos: u64) -> f64 {
     std::time::Duration::from_nanos(nanos).as_secs_f64() * 1e3
@@ -52,6 +60,15 @@ pub(super) fn milliseconds(nanos: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percentiles() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        let found = [0, 50, 99, 100].map(|percent| percentile(&values, percent));
+        assert_eq!(found, [1.0, 100.0, 198.0, 200.0]);
+        assert_eq!(percentile(&[7.0], 50), 7.0);
+        assert_eq!(percentile(&[], 50), f64::INFINITY);
+    }
 
     #[test]
     fn medians() {

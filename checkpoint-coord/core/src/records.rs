@@ -111,23 +111,16 @@ pub(crate) fn encode<T: Serialize>(record: &T) -> Text {
     serde_json::to_string(record).unwrap_or_default().into()
 }
 
-/// How records begin that this version writes; they need not be read twice.
-const OWN_BEGINNING: &str = r#"{"version":1,"#;
-
 /// Reads a record, refusing those of newer versions.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, RecordError> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u64,
-    }
     let malformed = |error: serde_json::Error| RecordError::Malformed {
         key: key.to_owned(),
         message: error.to_string(),
     };
-    if text.starts_with(OWN_BEGINNING) {
-        return serde_json::from_str(text).map_err(malformed);
-    }
-    let Versioned { version } = serde_json::from_str(text).map_err(malformed)?;
+    let version = match leading_version(text) {
+        Some(version) => version,
+        None => any_version(text).map_err(malformed)?,
+    };
     if version > u64::from(RECORD_VERSION) {
         return Err(RecordError::TooNew {
             key: key.to_owned(),
@@ -135,6 +128,21 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &str, text: &str) -> Result<T, Re
         });
     }
     serde_json::from_str(text).map_err(malformed)
+}
+
+/// The version of a record as this program writes it, first of all fields: a long record need not be read twice.
+fn leading_version(text: &str) -> Option<u64> {
+    let rest = text.strip_prefix("{\"version\":")?;
+    let (digits, _) = rest.split_once(',')?;
+    digits.parse().ok()
+}
+
+fn any_version(text: &str) -> Result<u64, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u64,
+    }
+    serde_json::from_str::<Versioned>(text).map(|record| record.version)
 }
 
 #[cfg(test)]
@@ -155,6 +163,11 @@ mod tests {
         assert_eq!(again["colour"]["red"], 1);
         let newer = decode::<LeaderRecord>("leader", r#"{"version":2}"#);
         assert!(matches!(newer, Err(RecordError::TooNew { found: 2, .. })));
+        let elsewhere = decode::<LeaderRecord>("leader", r#"{"node":"a", "version": 2}"#);
+        assert!(matches!(
+            elsewhere,
+            Err(RecordError::TooNew { found: 2, .. })
+        ));
         let torn = decode::<LeaderRecord>("leader", r#"{"version":1,"no"#);
         assert!(matches!(torn, Err(RecordError::Malformed { .. })));
     }

@@ -25,12 +25,53 @@ impl Member {
             return;
         }
         let report = self.report();
-        if self.written.as_ref() == Some(&report) {
+        if self.written.as_ref().is_some_and(|written| {
+            *written == report || self.says_what_the_plan_says(written, &report)
+        }) {
             return;
         }
         let transaction = self.transaction(&report);
         self.in_flight = Some(report);
         effects.push(MemberEffect::Write(transaction));
+    }
+
+    /// Whether all that is new is that workers are being started or stopped, as the plan has told everybody. In a large job
+    /// all members would write that at once, and each would have to wait for that write before it can write what is news.
+    fn says_what_the_plan_says(&self, written: &Report, report: &Report) -> bool {
+        let plan = self.view.plan().map(|plan| &plan.value);
+        let plan = plan.filter(|plan| plan.generation == report.record.generation);
+        let is_known = plan.is_some_and(|plan| match report.record.phase {
+            MemberPhase::Idle => plan.is_run(),
+            MemberPhase::Draining => !plan.is_run(),
+            _ => false,
+        });
+        if !is_known {
+            return false;
+        }
+        let before = &written.record;
+        let as_before = if report.record.phase == MemberPhase::Idle {
+            // What it said of the generation before holds no more, and everybody knows.
+            MemberRecord {
+                generation: before.generation,
+                phase: before.phase,
+                step: before.step,
+                stop_began: before.stop_began,
+                unkillable: before.unkillable.clone(),
+                clean: before.clean,
+                witness: before.witness,
+                checkpoint: before.checkpoint,
+                ..report.record.clone()
+            }
+        } else {
+            MemberRecord {
+                phase: before.phase,
+                step: before.step,
+                stop_began: before.stop_began,
+                ..report.record.clone()
+            }
+        };
+        let has_news = !report.findings.is_empty() && report.findings != written.findings;
+        as_before == *before && !has_news
     }
 
     fn transaction(&self, report: &Report) -> Transaction {
@@ -94,8 +135,6 @@ impl Member {
     fn report(&self) -> Report {
         let work = self.work.as_ref();
         let exact = work.is_some_and(|work| !work.is_active());
-        // While the workers are being started the record still speaks of what was before; it says nothing that the
-        // plan does not say, and saves a write for each member.
         let phase = work.and_then(Work::phase).unwrap_or(MemberPhase::Idle);
         let record = MemberRecord {
             version: RECORD_VERSION,

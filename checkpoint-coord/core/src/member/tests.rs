@@ -156,6 +156,35 @@ fn exited(exit: WorkerExit, at: u64) -> WorkerState {
 }
 
 #[test]
+fn what_the_plan_says_to_all_is_not_said_again_by_each() {
+    let mut bench = Bench::running();
+    let drain = PlanPhase::Drain {
+        signal: 15,
+        request: None,
+        why: "a fault on another node".to_owned(),
+    };
+    let before = bench.store.revision();
+    bench.publish(1, drain);
+    assert!(matches!(bench.said[..], [MemberEffect::Stop { .. }]));
+    assert_eq!(bench.member.state(), MemberState::Draining(Generation(1)));
+    // The plan alone was written. What is found meanwhile is news.
+    assert_eq!(bench.store.revision(), Revision(before.0 + 1));
+    assert_eq!(bench.record().phase, MemberPhase::Running);
+    bench.tell(MemberEvent::Finding(Finding {
+        kind: kinds::GPU_FAULT.to_owned(),
+        monotonic_ns: 1,
+        ..Finding::default()
+    }));
+    assert_eq!(bench.record().phase, MemberPhase::Draining);
+    bench.tell(MemberEvent::Stopped {
+        generation: Generation(1),
+        unkillable: vec![],
+        next_port: 4_001,
+    });
+    assert_eq!(bench.record().phase, MemberPhase::Stopped);
+}
+
+#[test]
 fn registers_with_spec_and_port_and_starts_what_the_plan_says() {
     let mut bench = Bench::new();
     let record = bench.record();

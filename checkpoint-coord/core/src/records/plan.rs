@@ -11,7 +11,7 @@ use super::{Location, Request};
 use crate::{Generation, Incarnation, NodeName, Rank};
 
 /// The plan in force, under `plan`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// See [`crate::RECORD_VERSION`].
     pub version: u32,
