@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: from the arguments to one [`Invocation`].
 
+mod checkpoint;
 mod pages;
 mod run;
 mod tree;
@@ -12,6 +13,7 @@ mod tests;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::checkpoint_command;
 use crate::config::option::Key;
 use crate::config::validate;
 use crate::config::values::{Value, Values, Written};
@@ -35,6 +37,8 @@ pub(crate) enum Invocation {
     Probe(String),
     /// Expand a host list, or make one.
     HostList(Request),
+    /// Look at the checkpoints of a directory.
+    Checkpoint(checkpoint_command::Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
     /// Print this to standard output; there is nothing else to do.
@@ -134,6 +138,9 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             matches,
         )?)),
         Some(("hostlist", matches)) => Ok(Invocation::HostList(host_list(matches))),
+        Some(("checkpoint", matches)) => {
+            Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
+        }
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),

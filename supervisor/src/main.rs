@@ -6,6 +6,7 @@
 //! probe ([`probes`]) for what can hang; and [`control`] talks to the agent of a running job.
 
 mod agent;
+mod checkpoint_command;
 mod cli;
 mod clock;
 mod config;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Ok(Invocation::HostList(request)) => {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
+        Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.

@@ -5,6 +5,7 @@
 //! starts anything, and hands it to the agent as JSON. Nothing after that reads the environment or a file again, so a
 //! respawned agent works from the very same values.
 
+mod checkpoints;
 mod command;
 mod coordination;
 mod elastic;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::checkpoints::{Checkpoints, LayoutChoice};
 pub(crate) use self::command::{InnerLauncher, WorkerCommand};
 pub(crate) use self::coordination::{
     CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace,
@@ -63,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) restart_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job is stopped for good.
     pub(crate) stop_grace: Duration,
+    /// Where the job saves, if its checkpoints are to be looked after.
+    pub(crate) checkpoints: Option<Checkpoints>,
     /// Size limit of a worker's core dump.
     pub(crate) core_size: CoreSize,
     /// Whether the workers get a cgroup of their own (option `cgroup`, `--cgroup auto|off`, default `auto`).

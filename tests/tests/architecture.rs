@@ -60,11 +60,13 @@ fn arrows_between_crates_run_downward_only() {
         ("steadfast-process", &[]),
         ("steadfast-health", &["steadfast-proto"]),
         ("steadfast-core", &["steadfast-proto"]),
+        ("steadfast-checkpoints", &[]),
         ("steadfast-sim", &["steadfast-core", "steadfast-proto"]),
         ("steadfast-coord", &["steadfast-core", "steadfast-proto"]),
         (
             "steadfast",
             &[
+                "steadfast-checkpoints",
                 "steadfast-coord",
                 "steadfast-core",
                 "steadfast-health",

@@ -445,6 +445,7 @@ fn help_teaches() {
       status       Show how a running job is
       stop         Stop a running job in good order
       restart      Stop the workers of a running job and start them again
+      checkpoint   Tell whole checkpoints from torn ones
       config       Show the options in force and where they come from
       hostlist     Expand a Slurm host list, or make one
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log

@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::{run, xid};
+use super::{checkpoint, run, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -89,6 +89,7 @@ pub(super) fn root() -> Command {
             "restart",
             "Stop the workers of a running job and start them again",
         ))
+        .subcommand(checkpoint::command())
         .subcommand(config_command())
         .subcommand(hostlist_command())
         .subcommand(xid::command())

@@ -45,6 +45,9 @@ pub(crate) enum Key {
     StopGrace,
     SignalsToHandle,
     ExitCode,
+    CheckpointDir,
+    CheckpointLayout,
+    FixTracker,
     LogDir,
     Redirects,
     Tee,
@@ -124,6 +127,8 @@ pub(crate) enum Group {
     Coordination,
     /// What happens when it fails or is stopped.
     Restart,
+    /// Where it saves.
+    Checkpoints,
     /// Where its output goes.
     Output,
     /// The supervisor itself.
@@ -173,6 +178,7 @@ impl Group {
             Self::Nodes => "Several nodes",
             Self::Coordination => "Coordination of several nodes",
             Self::Restart => "Failure and stopping",
+            Self::Checkpoints => "Checkpoints",
             Self::Output => "Output",
             Self::Supervisor => "Supervisor",
             Self::Node => "Health of the node",

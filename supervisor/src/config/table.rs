@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 55] = [
+pub(crate) static OPTIONS: [OptionSpec; 58] = [
     option(
         Key::Job,
         "job",
@@ -390,6 +390,33 @@ pub(crate) static OPTIONS: [OptionSpec; 55] = [
     )
     .kind(Kind::List, "NAME=N,...")
     .described("the documented codes"),
+    option(
+        Key::CheckpointDir,
+        "checkpoint-dir",
+        Group::Checkpoints,
+        "Directory that the job's checkpoints are in. The workers are told which is the newest whole one \
+         (STEADFAST_RESUME_STEP, STEADFAST_RESUME_PATH); torn ones that are newer are renamed before the workers start, \
+         so that a program that resumes from the latest does not take one. Nothing is deleted.",
+    )
+    .kind(Kind::Text, "DIR"),
+    option(
+        Key::CheckpointLayout,
+        "checkpoint-layout",
+        Group::Checkpoints,
+        "How the checkpoints are laid out: `auto` looks at them, a name is the layout itself (`dcp`, `torch`, `megatron`, \
+         `deepspeed`, `huggingface`, `lightning`, `orbax`, `nemo`), and a path is a rule in a TOML file.",
+    )
+    .kind(Kind::Text, "auto|NAME|FILE")
+    .default("auto"),
+    option(
+        Key::FixTracker,
+        "fix-tracker",
+        Group::Checkpoints,
+        "Whether a tracker (Megatron's latest_checkpointed_iteration.txt, DeepSpeed's `latest`) that names another checkpoint \
+         than the newest whole one is corrected before the workers start. A copy of it is kept.",
+    )
+    .kind(Kind::Switch, "true|false")
+    .default("false"),
     option(
         Key::LogDir,
         "log-dir",

@@ -40,6 +40,9 @@ fn other_value(name: &str) -> &'static str {
         "stop-grace" | "agent-watchdog" => "1m",
         "signals-to-handle" => "SIGTERM,SIGUSR1",
         "exit-code" => "infra=80",
+        "checkpoint-dir" => "saves",
+        "checkpoint-layout" => "dcp",
+        "fix-tracker" => "true",
         "redirects" | "tee" => "0:1",
         "console" => "false",
         "local-ranks-filter" => "0,1",
@@ -64,6 +67,7 @@ fn companions(name: &str) -> Vec<(Key, &'static str)> {
         "coord-user" => vec![etcd, (Key::CoordPasswordFile, "file")],
         "coord-password-file" => vec![etcd, (Key::CoordUser, "other")],
         "hosts" => vec![(Key::Coord, "managed")],
+        "checkpoint-layout" | "fix-tracker" => vec![(Key::CheckpointDir, "saves")],
         "etcd-servers" => vec![(Key::Coord, "managed"), (Key::Hosts, "host7")],
         _ => vec![],
     }

@@ -12,7 +12,8 @@ use super::values::{Origin, Value, Values};
 use super::{devices, directories, duration, nodes, parse, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
-    InnerLauncher, LogSettings, Mode, PerRank, Settings, SlurmStep, Std, WorkerCommand,
+    Checkpoints, InnerLauncher, LayoutChoice, LogSettings, Mode, PerRank, Settings, SlurmStep, Std,
+    WorkerCommand,
 };
 
 /// A job as it was asked for, with its command already found.
@@ -154,6 +155,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         restart_grace: times.restart_grace,
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
+        checkpoints: checkpoints(host, &values)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
@@ -237,6 +239,21 @@ impl Times {
         }
         Ok(times)
     }
+}
+
+fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, ConfigError> {
+    let layout = values.require(Key::CheckpointLayout, |text| {
+        LayoutChoice::parse(text, &host.working_dir)
+    })?;
+    let fix_tracker = values.require(Key::FixTracker, parse::switch)?;
+    let Some(directory) = values.parse(Key::CheckpointDir, parse::line)? else {
+        return Ok(None);
+    };
+    Ok(Some(Checkpoints {
+        directory: directories::working_dir(host, values)?.join(directory),
+        layout,
+        fix_tracker,
+    }))
 }
 
 fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line of `steadfast checkpoint`.
+
+use clap::builder::ValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Command};
+use steadfast_checkpoints::Depth;
+
+use super::tree::json_flag;
+use crate::checkpoint_command::{Action, Request};
+use crate::config::Host;
+use crate::settings::LayoutChoice;
+
+const EXAMPLES: &str = "\
+Examples:
+  steadfast checkpoint list /data/run1                 what is there, and which are whole
+  steadfast checkpoint verify /data/run1               why the torn ones are torn; 1 if there are any
+  steadfast checkpoint verify /data/run1 step-400      this one alone
+  steadfast checkpoint verify --verify full /data/run1 every byte, against what was there the first time
+  steadfast checkpoint list --layout rule.toml DIR     checkpoints of a program with a layout of its own
+
+`verify` leaves a manifest of each whole checkpoint in DIR/.steadfast; what is missing or shorter later is
+found by it, and with `--verify full` what has changed.";
+
+pub(super) fn command() -> Command {
+    Command::new("checkpoint")
+        .about("Tell whole checkpoints from torn ones")
+        .override_usage("steadfast checkpoint list [OPTIONS] DIR\n       steadfast checkpoint verify [OPTIONS] DIR [NAME]...")
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .subcommand(with_directory(Command::new("list").about("List the checkpoints of a directory")))
+        .subcommand(
+            with_directory(Command::new("verify").about("Look into checkpoints and say what is wrong with them"))
+                .arg(
+                    Arg::new("name")
+                        .value_name("NAME")
+                        .num_args(0..)
+                        .help("These alone, by the names that `list` shows"),
+                )
+                .arg(
+                    Arg::new("verify")
+                        .long("verify")
+                        .value_name("metadata|full")
+                        .default_value("metadata")
+                        .value_parser(["metadata", "full"])
+                        .help("How closely they are looked at"),
+                ),
+        )
+}
+
+fn with_directory(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("dir")
+                .value_name("DIR")
+                .required(true)
+                .value_parser(ValueParser::path_buf())
+                .help("The directory that the checkpoints are in"),
+        )
+        .arg(
+            Arg::new("layout")
+                .long("layout")
+                .value_name("auto|NAME|FILE")
+                .default_value("auto")
+                .help("How they are laid out, as for `run --checkpoint-layout`"),
+        )
+        .arg(json_flag())
+}
+
+pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap::Error> {
+    let missing = || command().error(ErrorKind::MissingSubcommand, "`list` or `verify` is needed");
+    let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+    let layout = matches
+        .get_one::<String>("layout")
+        .map_or("auto", String::as_str);
+    let layout = LayoutChoice::parse(layout, &host.working_dir).map_err(|reason| {
+        command().error(
+            ErrorKind::InvalidValue,
+            format!("`--layout {layout}`: {reason}"),
+        )
+    })?;
+    let directory: &std::path::PathBuf = matches.get_one("dir").ok_or_else(missing)?;
+    let action = if name == "list" {
+        Action::List
+    } else {
+        let full = matches
+            .get_one::<String>("verify")
+            .is_some_and(|depth| depth == "full");
+        Action::Verify {
+            names: matches
+                .get_many("name")
+                .unwrap_or_default()
+                .cloned()
+                .collect(),
+            depth: if full { Depth::Full } else { Depth::Metadata },
+        }
+    };
+    Ok(Request {
+        action,
+        directory: host.working_dir.join(directory),
+        layout,
+        json: matches.get_flag("json"),
+    })
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a job saves, and how its checkpoints are laid out.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use steadfast_checkpoints::{Layout, Rule, Selection};
+
+/// What is done about the job's checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Checkpoints {
+    /// The directory that they are in; absolute.
+    pub(crate) directory: PathBuf,
+    /// How they are laid out.
+    pub(crate) layout: LayoutChoice,
+    /// Whether a tracker that names another one than the newest whole one is corrected.
+    pub(crate) fix_tracker: bool,
+}
+
+/// How checkpoints are laid out, as it goes to the agent; checked when it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LayoutChoice {
+    /// As they look.
+    Auto,
+    /// By the layout of this name.
+    Named(String),
+    /// By the rule with this text.
+    Rule(String),
+}
+
+impl LayoutChoice {
+    /// Reads `auto`, a layout's name, or the path of a rule, relative to `working_dir`.
+    pub(crate) fn parse(text: &str, working_dir: &Path) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        if text.parse::<Layout>().is_ok() {
+            return Ok(Self::Named(text.to_owned()));
+        }
+        if !text.contains(['/', '.']) {
+            let names = Layout::KNOWN.map(Layout::name).join(", ");
+            return Err(format!("must be auto, {names}, or the path of a rule"));
+        }
+        let rule = std::fs::read_to_string(working_dir.join(text))
+            .map_err(|error| format!("cannot be read: {error}"))?;
+        Rule::parse(&rule).map_err(|error| error.to_string())?;
+        Ok(Self::Rule(rule))
+    }
+
+    /// What is looked for.
+    pub(crate) fn selection(&self) -> Selection {
+        let known = match self {
+            Self::Auto => None,
+            Self::Named(name) => name.parse().ok().map(Selection::Only),
+            Self::Rule(text) => Rule::parse(text).ok().map(Selection::Rule),
+        };
+        known.unwrap_or_default()
+    }
+}
