@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: from the arguments to one [`Invocation`].
 
+mod diagnose;
 mod pages;
 mod run;
 mod tree;
@@ -37,6 +38,8 @@ pub(crate) enum Invocation {
     HostList(Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
+    /// Explain evidence.
+    Diagnose(crate::diagnose::Request),
     /// Print this to standard output; there is nothing else to do.
     Print(String),
 }
@@ -134,6 +137,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             matches,
         )?)),
         Some(("hostlist", matches)) => Ok(Invocation::HostList(host_list(matches))),
+        Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),

@@ -11,6 +11,8 @@ mod clock;
 mod config;
 mod console_line;
 mod control;
+mod diagnose;
+mod evidence;
 mod exit_code;
 mod hook;
 mod journal;
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Ok(Invocation::HostList(request)) => {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
+        Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.

@@ -10,6 +10,7 @@ mod coordination;
 mod elastic;
 mod per_rank;
 mod slurm_step;
+mod stall;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(crate) use self::coordination::{
 pub(crate) use self::elastic::{Elastic, Grow, NodeRange, Witness};
 pub(crate) use self::per_rank::{PerRank, Std};
 pub(crate) use self::slurm_step::SlurmStep;
+pub(crate) use self::stall::{Stall, StallAction};
 use crate::exit_code::ExitCodes;
 
 /// Everything that the keeper and the agent need to know about a job.
@@ -63,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) restart_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job is stopped for good.
     pub(crate) stop_grace: Duration,
+    /// What is done about a training that has stalled.
+    pub(crate) stall: Stall,
     /// Size limit of a worker's core dump.
     pub(crate) core_size: CoreSize,
     /// Whether the workers get a cgroup of their own (option `cgroup`, `--cgroup auto|off`, default `auto`).

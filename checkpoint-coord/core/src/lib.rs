@@ -53,8 +53,8 @@ pub use records::{
     WitnessReport,
 };
 pub use stall::{
-    Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState, StallVerdict,
-    StallWatch, find_culprit,
+    Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,
+    StallVerdict, StallWatch, find_culprit,
 };
 pub use store::{
     Change, ChangeBatch, Condition, KeyValue, Operation, Outcome, StoreState, Text, Transaction,

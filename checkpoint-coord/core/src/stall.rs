@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - ST-1: a gap within the bounds that were in force when it began never counts as a stall.
-//! - ST-2: where no step and no phase was ever seen there is [`StallState::NoSignal`], never a stall.
+//! - ST-2: where no step and no phase was ever seen there is [`StallState::NoSignal`], never a stall, unless somebody has set
+//!   a bound for the time before the first step.
 //! - ST-3: nothing is carried from one generation to the next.
 
 mod allowance;

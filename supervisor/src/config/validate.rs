@@ -12,7 +12,7 @@ use super::values::{Origin, Value, Values};
 use super::{devices, directories, duration, nodes, parse, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
-    InnerLauncher, LogSettings, Mode, PerRank, Settings, SlurmStep, Std, WorkerCommand,
+    InnerLauncher, LogSettings, Mode, PerRank, Settings, SlurmStep, Stall, Std, WorkerCommand,
 };
 
 /// A job as it was asked for, with its command already found.
@@ -155,6 +155,12 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
+        stall: Stall {
+            action: values.require(Key::Stall, parse::stall)?,
+            bounds: values
+                .parse(Key::StallAfter, parse::stall_after)?
+                .unwrap_or_default(),
+        },
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
         master_port: values.parse(Key::MasterPort, parse::port)?,

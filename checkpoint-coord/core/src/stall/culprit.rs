@@ -13,6 +13,11 @@ use crate::{NodeName, Rank};
 
 /// Functions, from the innermost outwards, by which stacks are compared.
 const COMPARED: usize = 40;
+/// Data that come late, or a retry: over by then, mostly.
+const SHORT_HICCUP: Duration = Duration::from_secs(3);
+const HICCUP: Duration = Duration::from_secs(10);
+/// Where nobody stands out, the job may be busy with something that it does not tell of, such as a last upload.
+const THIN_PATIENCE: Duration = Duration::from_mins(5);
 /// Who is not sure waits that much longer, at most.
 const SECOND_THOUGHTS: Duration = Duration::from_mins(1);
 /// A disk that is slow for that long is not called dead.
@@ -51,10 +56,11 @@ pub struct StallVerdict {
     pub advice: String,
     /// Whether somebody is looking at a rank with a debugger: then nothing is to be done.
     pub is_held: bool,
+    kind: Option<Kind>,
 }
 
 /// The rank that holds up the others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
     /// Where it runs.
     pub node: NodeName,
@@ -125,7 +131,7 @@ fn compare(ranks: &[RankSigns]) -> StallVerdict {
             .iter()
             .filter(|rank| !alike.contains(&rank.rank))
             .all(waits_for_others);
-    verdict(worst, &alike, all_others_wait)
+    verdict(worst, &alike, (all_others_wait, ranks.len()))
 }
 
 fn waits_for_others(rank: &RankSigns) -> bool {
@@ -164,15 +170,21 @@ fn charge<'a>(
         let place = rank.stack.first().map_or("", String::as_str);
         signs.push(format!(
             "its stack ({place}) differs from that of the other ranks, who are in {}",
-            majority.and_then(|stack| stack.first()).map_or("", String::as_str)
+            majority
+                .and_then(|stack| stack.first())
+                .map_or("", String::as_str)
         ));
     }
-    let behind = furthest.zip(rank.step).filter(|(furthest, step)| step < furthest);
+    let behind = furthest
+        .zip(rank.step)
+        .filter(|(furthest, step)| step < furthest);
     if let Some((furthest, step)) = behind
         && (kind.is_some() || !waits)
     {
         kind = kind.or(Some(Kind::Behind));
-        signs.push(format!("it is at step {step}, others are at step {furthest}"));
+        signs.push(format!(
+            "it is at step {step}, others are at step {furthest}"
+        ));
     }
     let kind = kind?;
     // A rank by itself has nobody to be compared with.
@@ -189,7 +201,10 @@ fn kernel_kind(rank: &RankSigns, signs: &mut Vec<String>) -> Option<Kind> {
         KernelState::Stopped => (Kind::Stopped, "its process is stopped (state T)".to_owned()),
         KernelState::Frozen => (Kind::Frozen, "its cgroup is frozen".to_owned()),
         KernelState::Dead => (Kind::Dead, "its process is dead".to_owned()),
-        KernelState::Traced => (Kind::Traced, "a debugger holds its process (state t)".to_owned()),
+        KernelState::Traced => (
+            Kind::Traced,
+            "a debugger holds its process (state t)".to_owned(),
+        ),
         // A parent that waits for its child to begin a program sleeps there for a moment.
         KernelState::Uninterruptible if wchan != "kernel_clone" && rank.still => (
             Kind::Storage,
@@ -217,7 +232,7 @@ fn user_kind(rank: &RankSigns, apart: bool, signs: &mut Vec<String>) -> Option<K
             Kind::Waiting,
             format!("it waits for a thread or a process of its own{place}"),
         ),
-        Doing::Computing if rank.still && rank.cpu >= 0.5 => (
+        Doing::Computing if rank.still => (
             Kind::Spinning,
             format!("it keeps a processor busy{place} and does not get on"),
         ),
@@ -233,7 +248,11 @@ fn user_kind(rank: &RankSigns, apart: bool, signs: &mut Vec<String>) -> Option<K
     Some(kind)
 }
 
-fn verdict(charge: &Charge<'_>, alike: &[Rank], all_others_wait: bool) -> StallVerdict {
+fn verdict(
+    charge: &Charge<'_>,
+    alike: &[Rank],
+    (all_others_wait, world): (bool, usize),
+) -> StallVerdict {
     let rank = charge.rank;
     let mut signs = charge.signs.clone();
     if all_others_wait {
@@ -241,6 +260,8 @@ fn verdict(charge: &Charge<'_>, alike: &[Rank], all_others_wait: bool) -> StallV
     }
     let confidence = match charge.kind {
         Kind::Stopped | Kind::Frozen | Kind::Dead | Kind::Traced => Confidence::Strong,
+        // A rank by itself holds nobody up.
+        _ if world == 1 => Confidence::Thin,
         // A rank that only takes longer than ever looks the same.
         Kind::Storage | Kind::Spinning | Kind::Working | Kind::Behind | Kind::Elsewhere => {
             Confidence::Fair
@@ -254,7 +275,11 @@ fn verdict(charge: &Charge<'_>, alike: &[Rank], all_others_wait: bool) -> StallV
             node: rank.node.clone(),
             rank: rank.rank,
         }),
-        others: alike.iter().copied().filter(|&other| other != rank.rank).collect(),
+        others: alike
+            .iter()
+            .copied()
+            .filter(|&other| other != rank.rank)
+            .collect(),
         confidence,
         signs,
         summary: format!(
@@ -263,6 +288,7 @@ fn verdict(charge: &Charge<'_>, alike: &[Rank], all_others_wait: bool) -> StallV
         ),
         advice: advice_for(charge.kind).to_owned(),
         is_held: false,
+        kind: Some(charge.kind),
     }
 }
 
@@ -280,16 +306,28 @@ fn class_of(charge: &Charge<'_>) -> FaultClass {
 
 fn advice_for(kind: Kind) -> &'static str {
     match kind {
-        Kind::Stopped => "find out who stopped it: a scheduler that suspends jobs, a person, a debugger that left it behind",
-        Kind::Frozen => "find out who froze its cgroup: a scheduler or a container runtime does that",
+        Kind::Stopped => {
+            "find out who stopped it: a scheduler that suspends jobs, a person, a debugger that left it behind"
+        }
+        Kind::Frozen => {
+            "find out who froze its cgroup: a scheduler or a container runtime does that"
+        }
         Kind::Dead => "look at its last lines of output and at the kernel log",
         Kind::Traced => "end the debugger or let it go on",
-        Kind::Storage => "look at the file system that its open files are on, and at the kernel log",
-        Kind::Data => "look at its data loader: the source of the data, the worker processes, their memory",
+        Kind::Storage => {
+            "look at the file system that its open files are on, and at the kernel log"
+        }
+        Kind::Data => {
+            "look at its data loader: the source of the data, the worker processes, their memory"
+        }
         Kind::Waiting => "look at its stacks in the evidence: what it waits for does not come",
         Kind::Spinning => "look at its stacks in the evidence: a loop there does not end",
-        Kind::Elsewhere => "compare its stack with that of the others: it takes another way through the program",
-        Kind::Working => "it may only be slow: look at the load of its node and at its share of the data",
+        Kind::Elsewhere => {
+            "compare its stack with that of the others: it takes another way through the program"
+        }
+        Kind::Working => {
+            "it may only be slow: look at the load of its node and at its share of the data"
+        }
         Kind::Behind => "look at its stacks in the evidence",
     }
 }
@@ -315,6 +353,7 @@ fn nobody(ranks: &[RankSigns]) -> StallVerdict {
                  have entered is stuck, or a rank that is not seen is missing"
             .to_owned(),
         is_held: false,
+        kind: None,
     }
 }
 
@@ -330,26 +369,43 @@ fn most_of_them(charge: &Charge<'_>, alike: &[Rank], world: usize) -> StallVerdi
             Kind::Working | Kind::Behind | Kind::Elsewhere => Confidence::Thin,
             _ => Confidence::Fair,
         },
-        signs: vec![format!("of {} of {world} ranks it is true that {same}", alike.len())],
-        summary: format!("{} of {world} ranks make no steps any more, for one reason: {same}", alike.len()),
+        signs: vec![format!(
+            "of {} of {world} ranks it is true that {same}",
+            alike.len()
+        )],
+        summary: format!(
+            "{} of {world} ranks make no steps any more, for one reason: {same}",
+            alike.len()
+        ),
         advice: advice_for(charge.kind).to_owned(),
         is_held: false,
+        kind: Some(charge.kind),
     }
 }
 
 impl StallVerdict {
+    /// The class in one word, such as `hang`.
+    pub fn class_name(&self) -> String {
+        let name = self.class.as_str_name();
+        let name = name.strip_prefix("FAULT_CLASS_").unwrap_or(name);
+        name.to_ascii_lowercase()
+    }
+
     /// How long after the stall began something is to be done about it: at once when the signs leave no doubt, later when
     /// a rank that is only slow would look the same.
     pub fn patience(&self, stall: &Stall) -> Duration {
-        let more = stall.bound.saturating_mul(2).min(SECOND_THOUGHTS);
-        let fair = stall.bound.saturating_add(more);
-        match (self.confidence, self.class) {
-            (_, FaultClass::Straggler) => stall.bound.saturating_mul(10).max(STRAGGLER_PATIENCE),
-            (Confidence::Strong, _) => stall.bound,
-            (Confidence::Fair, FaultClass::Storage | FaultClass::GpuHardware) => {
-                fair.max(DISK_PATIENCE)
+        let bound = stall.bound;
+        let second_thoughts = bound.saturating_mul(2).clamp(HICCUP, SECOND_THOUGHTS);
+        match (self.confidence, self.kind) {
+            (_, Some(Kind::Stopped | Kind::Frozen | Kind::Dead | Kind::Traced)) => bound,
+            (_, Some(Kind::Working)) => bound.saturating_mul(10).max(STRAGGLER_PATIENCE),
+            (Confidence::Thin, _) => bound.saturating_add(second_thoughts).max(THIN_PATIENCE),
+            (Confidence::Strong, _) => bound.saturating_add(bound.clamp(SHORT_HICCUP, HICCUP)),
+            (Confidence::Fair, Some(Kind::Storage)) => {
+                bound.saturating_add(second_thoughts).max(DISK_PATIENCE)
             }
-            (Confidence::Fair | Confidence::Thin, _) => fair,
+            (Confidence::Fair, Some(Kind::Elsewhere)) => bound.saturating_add(SECOND_THOUGHTS),
+            (Confidence::Fair, _) => bound.saturating_add(second_thoughts),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{Instant, LocalRank};
 ///
 /// What counts is a step that no rank had made before: one rank that hangs holds up all the others within a step. Ranks
 /// that train on their own, without waiting for each other, are not told apart: as long as one of them moves, all is well.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StallWatch {
     settings: StallSettings,
     ranks: BTreeMap<LocalRank, Rank>,
@@ -73,6 +73,11 @@ impl StallWatch {
         }
     }
 
+    /// The rank takes part.
+    pub fn joins(&mut self, rank: LocalRank) {
+        self.ranks.entry(rank).or_default();
+    }
+
     /// A rank has made a step at about that instant.
     pub fn stepped(&mut self, rank: LocalRank, step: u64, at: Instant) {
         self.ranks.entry(rank).or_default();
@@ -95,13 +100,7 @@ impl StallWatch {
     }
 
     /// What a rank is busy with, since when, and when it last reported a step or a part of one.
-    pub fn shows(
-        &mut self,
-        rank: LocalRank,
-        activity: Activity,
-        since: Instant,
-        changed: Instant,
-    ) {
+    pub fn shows(&mut self, rank: LocalRank, activity: Activity, since: Instant, changed: Instant) {
         let rank = self.ranks.entry(rank).or_default();
         let is_new = rank.activity != Some(activity);
         rank.activity = Some(activity);
@@ -130,7 +129,8 @@ impl StallWatch {
     /// How it is at that instant.
     pub fn judge(&self, now: Instant) -> StallState {
         let has_signal = self.newest.is_some()
-            || self.ranks.values().any(|rank| rank.activity.is_some());
+            || self.ranks.values().any(|rank| rank.activity.is_some())
+            || self.settings.fixed.contains_key(&Activity::Init);
         if !has_signal || self.ranks.values().all(|rank| rank.ended) {
             return StallState::NoSignal;
         }

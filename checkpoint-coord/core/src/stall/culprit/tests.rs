@@ -35,9 +35,16 @@ fn against(mut odd: RankSigns) -> StallVerdict {
 
 #[track_caller]
 fn blames_rank_2(verdict: &StallVerdict, class: FaultClass, confidence: Confidence) {
-    let culprit = verdict.culprit.as_ref().map(|culprit| (culprit.rank, culprit.node.0.as_str()));
+    let culprit = verdict
+        .culprit
+        .as_ref()
+        .map(|culprit| (culprit.rank, culprit.node.0.as_str()));
     assert_eq!(culprit, Some((Rank(2), "n1")), "{verdict:#?}");
-    assert_eq!((verdict.class, verdict.confidence), (class, confidence), "{verdict:#?}");
+    assert_eq!(
+        (verdict.class, verdict.confidence),
+        (class, confidence),
+        "{verdict:#?}"
+    );
     assert!(verdict.others.is_empty());
 }
 
@@ -45,7 +52,11 @@ fn blames_rank_2(verdict: &StallVerdict, class: FaultClass, confidence: Confiden
 fn a_stopped_rank_is_to_blame_wherever_it_was_stopped() {
     let mut stopped = rank(2, Doing::Unknown, &[]);
     stopped.kernel = KernelState::Stopped;
-    blames_rank_2(&against(stopped.clone()), FaultClass::Hang, Confidence::Strong);
+    blames_rank_2(
+        &against(stopped.clone()),
+        FaultClass::Hang,
+        Confidence::Strong,
+    );
     stopped.stack = IN_REDUCE.map(str::to_owned).to_vec();
     blames_rank_2(&against(stopped), FaultClass::Hang, Confidence::Strong);
 }
@@ -69,36 +80,68 @@ fn a_spinning_rank_and_one_in_a_file_system_might_be_slow_only() {
     let mut writes = rank(2, Doing::Storage, &["write", "train"]);
     writes.kernel = KernelState::Uninterruptible;
     writes.wchan = Some("rpc_wait_bit_killable".to_owned());
-    blames_rank_2(&against(writes.clone()), FaultClass::Storage, Confidence::Fair);
+    blames_rank_2(
+        &against(writes.clone()),
+        FaultClass::Storage,
+        Confidence::Fair,
+    );
     writes.wchan = Some("uvm_lock".to_owned());
     blames_rank_2(&against(writes), FaultClass::GpuHardware, Confidence::Fair);
 }
 
 #[test]
 fn without_stacks_the_system_call_and_the_step_decide() {
-    let mut ranks: Vec<RankSigns> = (0..4).map(|number| rank(number, Doing::Network, &[])).collect();
+    let mut ranks: Vec<RankSigns> = (0..4)
+        .map(|number| rank(number, Doing::Network, &[]))
+        .collect();
     assert_eq!(find_culprit(&ranks).unwrap().culprit, None);
     ranks[2].doing = Doing::Pause;
-    blames_rank_2(&find_culprit(&ranks).unwrap(), FaultClass::Hang, Confidence::Strong);
+    blames_rank_2(
+        &find_culprit(&ranks).unwrap(),
+        FaultClass::Hang,
+        Confidence::Strong,
+    );
     ranks[2].step = Some(6);
-    blames_rank_2(&find_culprit(&ranks).unwrap(), FaultClass::Hang, Confidence::Strong);
+    blames_rank_2(
+        &find_culprit(&ranks).unwrap(),
+        FaultClass::Hang,
+        Confidence::Strong,
+    );
     ranks[0].doing = Doing::Unknown;
     ranks[2].doing = Doing::Unknown;
-    blames_rank_2(&find_culprit(&ranks).unwrap(), FaultClass::Hang, Confidence::Fair);
+    blames_rank_2(
+        &find_culprit(&ranks).unwrap(),
+        FaultClass::Hang,
+        Confidence::Fair,
+    );
 }
 
 #[test]
 fn a_rank_that_waits_elsewhere_gives_way_to_one_that_does_not_wait() {
     let mut ranks: Vec<RankSigns> = (0..4)
-        .map(|number| rank(number, Doing::Collective, &["receive", "broadcast", "train"]))
+        .map(|number| {
+            rank(
+                number,
+                Doing::Collective,
+                &["receive", "broadcast", "train"],
+            )
+        })
         .collect();
     ranks[0].stack = vec!["accept".to_owned(), "join".to_owned(), "train".to_owned()];
     let verdict = find_culprit(&ranks).unwrap();
     assert_eq!(verdict.culprit.unwrap().rank, Rank(0));
     ranks[2] = rank(2, Doing::Pause, &["prepare"]);
-    ranks[1].stack = vec!["receive".to_owned(), "broadcast".to_owned(), "train".to_owned()];
+    ranks[1].stack = vec![
+        "receive".to_owned(),
+        "broadcast".to_owned(),
+        "train".to_owned(),
+    ];
     // Two of four are no majority: the one that sleeps is still the one that the others wait for.
-    blames_rank_2(&find_culprit(&ranks).unwrap(), FaultClass::Hang, Confidence::Strong);
+    blames_rank_2(
+        &find_culprit(&ranks).unwrap(),
+        FaultClass::Hang,
+        Confidence::Strong,
+    );
 }
 
 #[test]
@@ -118,7 +161,15 @@ fn who_might_be_slow_only_is_given_more_time() {
     works.still = false;
     let works = against(works);
     let writes = against(rank(2, Doing::Storage, &["write"]));
-    assert_eq!([&sleeps, &spins, &writes, &works].map(seconds), [2, 6, 30, 600]);
+    assert_eq!(
+        [&sleeps, &spins, &writes, &works].map(seconds),
+        [5, 12, 30, 600]
+    );
+    let stopped = RankSigns {
+        kernel: KernelState::Stopped,
+        ..rank(2, Doing::Unknown, &[])
+    };
+    assert_eq!(seconds(&against(stopped)), 2);
     let mut debugged = rank(2, Doing::Unknown, &[]);
     debugged.kernel = KernelState::Traced;
     assert!(against(debugged).is_held && !spins.is_held);
@@ -127,23 +178,34 @@ fn who_might_be_slow_only_is_given_more_time() {
 #[test]
 fn everybody_in_one_place_is_nobodys_fault_and_thin_evidence() {
     for doing in [Doing::Collective, Doing::Computing, Doing::Waiting] {
-        let ranks: Vec<RankSigns> = (0..4).map(|number| rank(number, doing, &IN_REDUCE)).collect();
+        let ranks: Vec<RankSigns> = (0..4)
+            .map(|number| rank(number, doing, &IN_REDUCE))
+            .collect();
         let verdict = find_culprit(&ranks).unwrap();
-        assert_eq!((verdict.culprit, verdict.confidence), (None, Confidence::Thin), "{doing:?}");
+        assert_eq!(
+            (verdict.culprit, verdict.confidence),
+            (None, Confidence::Thin),
+            "{doing:?}"
+        );
     }
     assert_eq!(find_culprit(&[]), None);
 }
 
 #[test]
 fn what_is_true_of_most_ranks_lies_in_what_they_share() {
-    let mut ranks: Vec<RankSigns> = (0..4).map(|number| rank(number, Doing::Storage, &[])).collect();
+    let mut ranks: Vec<RankSigns> = (0..4)
+        .map(|number| rank(number, Doing::Storage, &[]))
+        .collect();
     ranks[0].doing = Doing::Network;
     for rank in &mut ranks[1..] {
         rank.kernel = KernelState::Uninterruptible;
         rank.wchan = Some("cl_sync_io_wait".to_owned());
     }
     let verdict = find_culprit(&ranks).unwrap();
-    assert_eq!((verdict.class, verdict.culprit), (FaultClass::Storage, None));
+    assert_eq!(
+        (verdict.class, verdict.culprit),
+        (FaultClass::Storage, None)
+    );
     assert_eq!(verdict.others, [Rank(1), Rank(2), Rank(3)]);
 }
 

@@ -39,8 +39,16 @@ fn moves(watch: &StallWatch, milliseconds: u64) {
 fn without_any_signal_nothing_is_said() {
     let mut watch = StallWatch::new(StallSettings::default(), at(0));
     assert_eq!(watch.judge(at(u64::from(u32::MAX))), StallState::NoSignal);
-    watch.ended(LocalRank(0));
+    watch.joins(LocalRank(0));
     assert_eq!(watch.judge(at(u64::from(u32::MAX))), StallState::NoSignal);
+    watch
+        .settings
+        .fixed
+        .insert(Activity::Init, Duration::from_secs(5));
+    moves(&watch, 4_999);
+    assert_eq!(stalled(&watch, 5_000).activity, Activity::Init);
+    watch.ended(LocalRank(0));
+    assert_eq!(watch.judge(at(5_000)), StallState::NoSignal);
 }
 
 #[test]
@@ -75,10 +83,16 @@ fn the_first_step_may_take_long_and_bounds_can_be_set() {
     watch.shows(LocalRank(0), Activity::Init, at(5), at(5));
     moves(&watch, 1_700_000);
     assert_eq!(stalled(&watch, 1_900_000).activity, Activity::Init);
-    watch.settings.fixed.insert(Activity::Init, Duration::from_secs(3));
+    watch
+        .settings
+        .fixed
+        .insert(Activity::Init, Duration::from_secs(3));
     assert_eq!(stalled(&watch, 3_005).bound, Duration::from_secs(3));
     let (mut watch, end) = trained(20, 200);
-    watch.settings.fixed.insert(Activity::Train, Duration::from_secs(60));
+    watch
+        .settings
+        .fixed
+        .insert(Activity::Train, Duration::from_secs(60));
     moves(&watch, end + 59_000);
 }
 
