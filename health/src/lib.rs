@@ -14,13 +14,16 @@
 mod early_death;
 mod error_file;
 mod fingerprint;
+pub mod flight_recorder;
 pub mod gpus;
 pub mod incidents;
 pub mod kernel_log;
 pub mod nvml;
 pub mod progress_page;
 mod python_traceback;
+pub mod stacks;
 mod steps;
+pub mod task_state;
 mod worker_exit;
 pub mod xid;
 

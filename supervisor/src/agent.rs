@@ -30,6 +30,7 @@ mod pages;
 mod peering;
 mod ports;
 mod resume;
+mod stall;
 
 use std::fs::File;
 use std::io;

@@ -2,6 +2,7 @@
 //! The command line: from the arguments to one [`Invocation`].
 
 mod checkpoint;
+mod diagnose;
 mod pages;
 mod run;
 mod tree;
@@ -41,6 +42,8 @@ pub(crate) enum Invocation {
     Checkpoint(checkpoint_command::Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
+    /// Explain evidence.
+    Diagnose(crate::diagnose::Request),
     /// Print this to standard output; there is nothing else to do.
     Print(String),
 }
@@ -141,6 +144,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
+        Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),

@@ -18,6 +18,10 @@ const LIB: &str = "lib";
 /// Where the pages are, below the job's directory: by generation, then by local rank.
 const PAGES: &str = "pages";
 
+/// Upon this signal, a process with the hook writes its stacks to `PID.stacks` beside its pages, as its page says once it
+/// has one (`_SIGNAL` in `_steadfast/stacks.py`).
+pub(crate) const STACK_SIGNAL: u32 = 44;
+
 macro_rules! python_files {
     ($($path:literal),* $(,)?) => {
         &[$(($path, include_str!(concat!("../python/", $path)))),*]
@@ -172,6 +176,13 @@ mod tests {
         let mut carried: Vec<String> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
         carried.sort();
         assert_eq!(carried, found);
+    }
+
+    #[test]
+    fn the_signal_for_the_stacks_is_the_hooks_own() {
+        let stacks = FILES.iter().find(|(path, _)| path.ends_with("stacks.py"));
+        let line = format!("_SIGNAL = {STACK_SIGNAL}\n");
+        assert!(stacks.unwrap().1.contains(&line));
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod clock;
 mod config;
 mod console_line;
 mod control;
+mod diagnose;
+mod evidence;
 mod exit_code;
 mod hook;
 mod journal;
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
         Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
+        Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.

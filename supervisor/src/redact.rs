@@ -52,6 +52,12 @@ pub(crate) fn command(arguments: &[OsString]) -> Vec<String> {
     shown
 }
 
+/// A line of output with every secret replaced that looks like one.
+pub(crate) fn line(text: &str) -> String {
+    let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+    command(&words).join(" ")
+}
+
 fn is_secret_name(name: &str) -> bool {
     // A path or a shell script is no name: a word in it says nothing.
     if name.contains(['/', ' ', '\n']) {
@@ -112,6 +118,12 @@ mod tests {
             shown("train s3://me:pw@host/data"),
             "train s3://me:***@host/data"
         );
+    }
+
+    #[test]
+    fn lines_keep_their_spaces() {
+        assert_eq!(line("  a  --token x  b"), "  a  --token ***  b");
+        assert_eq!(line("step 7 loss=0.1"), "step 7 loss=0.1");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod coordination;
 mod elastic;
 mod per_rank;
 mod slurm_step;
+mod stall;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub(crate) use self::coordination::{
 pub(crate) use self::elastic::{Elastic, Grow, NodeRange, Witness};
 pub(crate) use self::per_rank::{PerRank, Std};
 pub(crate) use self::slurm_step::SlurmStep;
+pub(crate) use self::stall::{Stall, StallAction};
 use crate::exit_code::ExitCodes;
 
 /// Everything that the keeper and the agent need to know about a job.
@@ -67,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) stop_grace: Duration,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// What is done about a training that has stalled.
+    pub(crate) stall: Stall,
     /// Size limit of a worker's core dump.
     pub(crate) core_size: CoreSize,
     /// Whether the workers get a cgroup of their own (option `cgroup`, `--cgroup auto|off`, default `auto`).

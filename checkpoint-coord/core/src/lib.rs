@@ -28,6 +28,7 @@ mod leader;
 mod lease;
 mod member;
 mod records;
+mod stall;
 mod store;
 mod time;
 mod verdict;
@@ -50,6 +51,10 @@ pub use records::{
     JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord, PROTOCOL_VERSION, Plan,
     PlanMember, PlanPhase, RECORD_VERSION, RecordError, Request, RequestKind, WitnessMode,
     WitnessReport,
+};
+pub use stall::{
+    Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,
+    StallVerdict, StallWatch, find_culprit,
 };
 pub use store::{
     Change, ChangeBatch, Condition, KeyValue, Operation, Outcome, StoreState, Text, Transaction,

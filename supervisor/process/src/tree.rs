@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The processes below another one: finding them, and ending them without ever hitting a stranger.
 
+mod real_time;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -38,6 +40,16 @@ impl Process {
 
     /// Sends a signal if this very process still exists. Returns whether it was sent.
     pub fn signal(&self, signal: Signal) -> bool {
+        rustix::process::Signal::from_named_raw(signal as i32)
+            .is_some_and(|number| self.send(number))
+    }
+
+    /// As [`Process::signal`], for a real-time signal, from 34 to 64. It ends a process that has no handler for it.
+    pub fn signal_real_time(&self, number: i32) -> bool {
+        real_time::signal(number).is_some_and(|number| self.send(number))
+    }
+
+    fn send(&self, signal: rustix::process::Signal) -> bool {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return false;
         };
@@ -46,11 +58,7 @@ impl Process {
         };
         // The descriptor now holds the process; only then is it certain whose number this is.
         let same = Process::read(self.pid).is_some_and(|now| now.start_ticks == self.start_ticks);
-        let number = rustix::process::Signal::from_named_raw(signal as i32);
-        match number {
-            Some(number) if same => pidfd_send_signal(descriptor, number).is_ok(),
-            _ => false,
-        }
+        same && pidfd_send_signal(descriptor, signal).is_ok()
     }
 
     /// The kernel function in which it sleeps, if that can be read.

@@ -13,6 +13,7 @@ mod notices;
 mod opening;
 mod progress;
 mod requests;
+mod stall;
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
+use super::stall::StallDesk;
 use super::{AgentError, launch};
 use crate::clock;
 use crate::hook::Hook;
@@ -45,6 +47,8 @@ use crate::managed_etcd::{self, ManagedEtcd};
 use crate::output::{OutputEvent, Outputs};
 use crate::redact;
 use crate::settings::Settings;
+
+pub(super) use self::stall::activity;
 
 /// How often the workers are looked at for signs that they are about to be gone.
 const LOOK_FOR_DYING: Duration = Duration::from_millis(80);
@@ -68,6 +72,9 @@ struct Agent {
     hook: Hook,
     pages: PageWatch,
     page_events: mpsc::UnboundedReceiver<PageEvent>,
+    stall: StallDesk,
+    looked: mpsc::UnboundedReceiver<stall::Looked>,
+    looked_sender: mpsc::UnboundedSender<stall::Looked>,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,
@@ -108,6 +115,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(effect) = inputs.effects.recv() => agent.on_effect(effect).await?,
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
+            Some(looked) = agent.looked.recv() => agent.on_looked(looked).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
             arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),
@@ -259,6 +267,7 @@ impl Agent {
     async fn look_for_dying(&mut self) -> Result<(), AgentError> {
         self.fencing.look(clock::monotonic_ns());
         self.tell_progress().await?;
+        self.look_for_stall();
         for sign in self.dying.look() {
             if let Some(worker) = self.generation.workers.get_mut(&sign.local_rank) {
                 worker.dying = true;

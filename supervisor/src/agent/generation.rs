@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_core::{Activity, Instant, LocalRank, StallSettings, StallWatch};
 use steadfast_health::Lockstep;
 use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
 use steadfast_proto::v1;
 
+use super::dispatcher::activity;
 use crate::keeper::protocol::{ExitRecord, WorkerView};
 
 /// The newest generation that was started on this node.
@@ -27,6 +29,11 @@ pub(super) struct Generation {
     pub(super) step: Option<u64>,
     /// Which steps all workers of this node have made.
     pub(super) lockstep: Lockstep,
+    /// Whether it gets on.
+    pub(super) stall: StallWatch,
+    stall_bounds: StallSettings,
+    /// Whether a step was ever seen, in an older generation too.
+    has_stepped: bool,
     /// Where that was seen: of several sources, the best so far alone counts.
     step_source: StepSource,
 }
@@ -52,26 +59,41 @@ pub(super) struct Worker {
     pub(super) step: Option<u64>,
     /// What it is busy with, if it shows that.
     pub(super) phase: Option<PagePhase>,
+    /// The process with its leading page, and the signal upon which that writes its stacks.
+    pub(super) trains: Option<(u32, Option<u32>)>,
     step_source: StepSource,
     pub(super) dying: bool,
     pub(super) unkillable: bool,
 }
 
 impl Generation {
+    /// No generation yet; in those to come, these bounds hold.
+    pub(super) fn with_bounds(stall_bounds: StallSettings) -> Generation {
+        Generation {
+            stall_bounds,
+            ..Generation::default()
+        }
+    }
+
     /// Takes in a worker of this or of a newer generation; those of older ones are of no interest any more.
     pub(super) fn attach(&mut self, view: WorkerView) {
         if view.generation > self.number {
+            let bounds = std::mem::take(&mut self.stall_bounds);
             *self = Generation {
                 number: view.generation,
-                ..Generation::default()
+                stall: StallWatch::new(bounds.clone(), Instant::from_nanos(view.started_ns)),
+                has_stepped: self.has_stepped,
+                ..Generation::with_bounds(bounds)
             };
         }
         if view.generation == self.number {
+            self.stall.joins(LocalRank(view.local_rank));
             let worker = Worker {
                 view: view.clone(),
                 record: None,
                 step: None,
                 phase: None,
+                trains: None,
                 step_source: StepSource::Nowhere,
                 dying: false,
                 unkillable: false,
@@ -90,6 +112,7 @@ impl Generation {
         else {
             return false;
         };
+        self.stall.ended(LocalRank(record.local_rank));
         worker.view.exit = Some(record.exit);
         worker.view.ended_ns = Some(record.at_ns);
         worker.record.replace(record.clone()).is_none()
@@ -115,6 +138,13 @@ impl Generation {
         }
         if let Some(worker) = self.workers.get_mut(&local_rank) {
             worker.phase = Some(page.phase);
+            worker.trains = Some((page.pid, page.stack_signal));
+            self.stall.shows(
+                LocalRank(local_rank),
+                activity(page.phase),
+                Instant::from_nanos(page.phase_ns),
+                Instant::from_nanos(page.changed_ns),
+            );
         }
         let step = page.step?;
         let source = if step.source.is_absolute() {
@@ -147,8 +177,12 @@ impl Generation {
             self.step_source = source;
             self.step = None;
             self.lockstep = Lockstep::default();
+            self.stall.recount();
         }
+        self.has_stepped = true;
         self.lockstep.observe(local_rank, step, at_ns);
+        self.stall
+            .stepped(LocalRank(local_rank), step, Instant::from_nanos(at_ns));
         let news = self.step.is_none_or(|highest| step > highest);
         if news {
             self.step = Some(step);
@@ -167,6 +201,11 @@ impl Generation {
     /// Whether its workers run, and nobody has begun to stop them.
     pub(super) fn is_active(&self) -> bool {
         self.number > 0 && !self.stopping && !self.stopped
+    }
+
+    /// Whether steps are to be expected of it: it or an older one has made some, or the user says how soon.
+    pub(super) fn expects_steps(&self, bounds: &StallSettings) -> bool {
+        self.has_stepped || bounds.fixed.contains_key(&Activity::Init)
     }
 
     /// The workers for a status reply.

@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::{checkpoint, run, xid};
+use super::{checkpoint, diagnose, run, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -93,6 +93,7 @@ pub(super) fn root() -> Command {
         .subcommand(config_command())
         .subcommand(hostlist_command())
         .subcommand(xid::command())
+        .subcommand(diagnose::command())
         .subcommand(completions_command())
         .subcommand(man_command())
 }

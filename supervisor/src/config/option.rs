@@ -43,6 +43,8 @@ pub(crate) enum Key {
     MaxRestarts,
     RestartGrace,
     StopGrace,
+    Stall,
+    StallAfter,
     SignalsToHandle,
     ExitCode,
     CheckpointDir,

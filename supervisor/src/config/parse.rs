@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
+use steadfast_core::{Activity, StallSettings};
 use steadfast_health::xid::Policy;
 
+use super::duration;
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, Stdin, Witness, XidPolicy,
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, StallAction, Stdin, Witness,
+    XidPolicy,
 };
 
 /// A whole number of at least `least`.
@@ -142,6 +145,44 @@ pub(crate) fn witness(text: &str) -> Result<Witness, String> {
         "off" => Ok(Witness::Off),
         _ => Err("must be `auto`, `on` or `off`".to_owned()),
     }
+}
+
+/// `auto`, `report` or `off`.
+pub(crate) fn stall(text: &str) -> Result<StallAction, String> {
+    match text {
+        "auto" => Ok(StallAction::Restart),
+        "report" => Ok(StallAction::Report),
+        "off" => Ok(StallAction::Off),
+        _ => Err("must be `auto`, `report` or `off`".to_owned()),
+    }
+}
+
+/// Durations, each for an activity of the training; one without a name is that between steps.
+pub(crate) fn stall_after(text: &str) -> Result<StallSettings, String> {
+    let mut settings = StallSettings::default();
+    for word in list(text) {
+        let (name, time) = word
+            .split_once('=')
+            .map_or((Activity::Train.name(), word.as_str()), |(name, time)| {
+                (name.trim(), time)
+            });
+        let known = Activity::CONFIGURABLE;
+        let activity = known.into_iter().find(|activity| activity.name() == name);
+        let Some(activity) = activity else {
+            let names: Vec<_> = known
+                .map(|activity| format!("`{}`", activity.name()))
+                .into();
+            return Err(format!("`{name}` must be one of {}", names.join(", ")));
+        };
+        let time = duration::parse(time)?;
+        if time.is_zero() {
+            return Err(format!("the duration for `{name}` must not be zero"));
+        }
+        if settings.fixed.insert(activity, time).is_some() {
+            return Err(format!("`{name}` is there twice"));
+        }
+    }
+    Ok(settings)
 }
 
 /// A name or an address of a host, without a port.

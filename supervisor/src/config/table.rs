@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 58] = [
+pub(crate) static OPTIONS: [OptionSpec; 59] = [
     option(
         Key::Job,
         "job",
@@ -373,6 +373,25 @@ pub(crate) static OPTIONS: [OptionSpec; 58] = [
     )
     .kind(Kind::Duration, "DURATION")
     .default("30s"),
+    option(
+        Key::Stall,
+        "stall",
+        Group::Restart,
+        "What is done when the training makes no steps any more: `auto` (evidence is taken, the rank that holds up the \
+         others is named, and the workers are started again), `report` (the same without the restart) or `off`.",
+    )
+    .kind(Kind::Text, "auto|report|off")
+    .default("auto"),
+    option(
+        Key::StallAfter,
+        "stall-after",
+        Group::Restart,
+        "How long the training may go on without a step before it counts as stalled, such as `30s`, or for each thing \
+         that it can be busy with: `init=10m,train=30s,checkpoint=5m,eval=1h,load=10m,compile=30m`. What is not named is \
+         learned from the job's own steps.",
+    )
+    .kind(Kind::List, "[NAME=]DURATION,...")
+    .described("learned from the job's own steps"),
     option(
         Key::SignalsToHandle,
         "signals-to-handle",

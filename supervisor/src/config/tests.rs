@@ -36,6 +36,8 @@ fn other_value(name: &str) -> &'static str {
         "core-size" => "16G",
         "cgroup" => "off",
         "max-restarts" => "7",
+        "stall" => "report",
+        "stall-after" => "20s,eval=1h",
         "restart-grace" | "agent-heartbeat" => "2s",
         "stop-grace" | "agent-watchdog" => "1m",
         "signals-to-handle" => "SIGTERM,SIGUSR1",

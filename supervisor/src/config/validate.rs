@@ -12,8 +12,8 @@ use super::values::{Origin, Value, Values};
 use super::{devices, directories, duration, nodes, parse, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
-    Checkpoints, InnerLauncher, LayoutChoice, LogSettings, Mode, PerRank, Settings, SlurmStep, Std,
-    WorkerCommand,
+    Checkpoints, InnerLauncher, LayoutChoice, LogSettings, Mode, PerRank, Settings, SlurmStep,
+    Stall, Std, WorkerCommand,
 };
 
 /// A job as it was asked for, with its command already found.
@@ -157,6 +157,12 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
         checkpoints: checkpoints(host, &values)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
+        stall: Stall {
+            action: values.require(Key::Stall, parse::stall)?,
+            bounds: values
+                .parse(Key::StallAfter, parse::stall_after)?
+                .unwrap_or_default(),
+        },
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
         master_port: values.parse(Key::MasterPort, parse::port)?,

@@ -100,7 +100,9 @@ impl World {
                 .map(<[_]>::to_vec)
                 .unwrap_or_default(),
             Scope::Whole => {
-                let from = i64::try_from(watch.sent).unwrap_or(i64::MAX).saturating_add(2);
+                let from = i64::try_from(watch.sent)
+                    .unwrap_or(i64::MAX)
+                    .saturating_add(2);
                 self.etcd
                     .changes_since(Revision(from))
                     .map(<[_]>::to_vec)

@@ -21,6 +21,7 @@ use crate::agent::node_watch::NodeWatch;
 use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::PageWatch;
 use crate::agent::peering::Peering;
+use crate::agent::stall::StallDesk;
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
 use crate::hook::Hook;
@@ -107,8 +108,12 @@ pub(super) async fn open(
         managed_etcd,
         decisions,
     } = joined;
+    let (looked_sender, looked) = mpsc::unbounded_channel();
     let agent = Agent {
-        generation: Generation::default(),
+        generation: Generation::with_bounds(settings.stall.bounds.clone()),
+        stall: StallDesk::new(settings.stall.clone()),
+        looked,
+        looked_sender,
         dying: DyingWatch::default(),
         hook,
         pages,

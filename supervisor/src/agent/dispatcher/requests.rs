@@ -88,7 +88,12 @@ impl Agent {
             agent_incarnation: self.welcome.incarnation,
             command: redact::command(&self.settings.command.argv),
             dropped: self.dropped(),
-            health: [self.node.status(), self.nvml.status()].concat(),
+            health: [
+                self.stall.status(&self.generation).into_iter().collect(),
+                self.node.status(),
+                self.nvml.status(),
+            ]
+            .concat(),
         }
     }
 
