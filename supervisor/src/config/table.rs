@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 59] = [
+pub(crate) static OPTIONS: [OptionSpec; 60] = [
     option(
         Key::Job,
         "job",
