@@ -67,6 +67,7 @@ impl Held {
     }
 
     /// A lease that is known to have the member's record already.
+    #[must_use]
     pub fn with_record(self) -> Self {
         Self {
             has_record: true,

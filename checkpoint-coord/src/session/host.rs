@@ -48,6 +48,10 @@ pub enum Hint {
 
 /// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one comes once in a life"
+)]
 pub enum HostEffect {
     /// Start this node's workers as the plan says.
     Start {

@@ -282,6 +282,10 @@ pub enum OperatorRequest {
 
 /// What a member wants done, in this order.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one comes once in a life"
+)]
 pub enum MemberEffect {
     /// Write to the store and answer with `WriteDone` or `WriteFailed`. There is never more than one outstanding.
     Write(Transaction),
