@@ -16,8 +16,7 @@
 //! - CORE-4: a result is final; nothing starts after it.
 //! - CORE-5: once faults cease, the job runs or has ended within a bounded number of events, and says why.
 //!
-//! There is no clock, no I/O, no async and no randomness here; time comes in as [`Instant`]. What is not here
-//! yet: fencing by leases and by progress. A member whose record vanishes counts as lost after a fixed time.
+//! There is no clock, no I/O, no async and no randomness here; time comes in as [`Instant`].
 
 mod exit;
 mod formation;
