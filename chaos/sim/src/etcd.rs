@@ -20,7 +20,7 @@ pub enum Refusal {
     DuplicateKey(String),
     /// The changes that were asked for are forgotten.
     Compacted {
-        /// First revision that is remembered.
+        /// The revision up to which that is so.
         oldest: Revision,
     },
 }
@@ -184,9 +184,10 @@ impl Etcd {
         self.compacted = self.compacted.max(revision.0.min(newest));
     }
 
-    /// First revision whose changes a watch can still have.
+    /// The revision up to which the history is forgotten; 0 for none. Of its own changes a real one still shows what it
+    /// has, but not what was deleted, so that nobody should rely on them.
     pub fn oldest(&self) -> Revision {
-        Revision(self.compacted + 1)
+        Revision(self.compacted)
     }
 
     /// All changes from revision `from` on.
@@ -194,9 +195,10 @@ impl Etcd {
     /// # Errors
     /// [`Refusal::Compacted`] when they are forgotten.
     pub fn changes_since(&self, from: Revision) -> Result<&[Rc<ChangeBatch>], Refusal> {
-        let oldest = self.oldest();
-        if self.compacted > 0 && from < oldest {
-            return Err(Refusal::Compacted { oldest });
+        if from.0 <= self.compacted {
+            return Err(Refusal::Compacted {
+                oldest: self.oldest(),
+            });
         }
         let begin = usize::try_from(from.0 - 2).unwrap_or(0);
         Ok(self.history.get(begin..).unwrap_or_default())

@@ -21,4 +21,6 @@ mod proxy;
 #[cfg(test)]
 mod session;
 #[cfg(test)]
+mod simulated;
+#[cfg(test)]
 mod watching;

@@ -268,7 +268,7 @@ impl World {
                 .random
                 .below(self.outage.stale_behind.unsigned_abs() + 1);
             let behind = i64::try_from(behind).unwrap_or(0);
-            let revision = Revision((newest.0 - behind).max(self.etcd.oldest().0).min(newest.0));
+            let revision = Revision((newest.0 - behind).max(self.etcd.oldest().0).max(1));
             return (self.etcd.range_at(prefix, revision), revision);
         }
         (self.etcd.range(prefix), newest)

@@ -72,6 +72,11 @@ impl World {
         if generation != training.generation || self.nodes[index].keeper.generation != generation {
             return Ok(());
         }
+        if training.finished {
+            // It has come too late, and finds that there is nothing to do.
+            self.finish_node(index);
+            return Ok(());
+        }
         training.ready += 1;
         if training.begun || training.ready < training.nodes {
             return Ok(());

@@ -164,7 +164,7 @@ impl World {
             if !behind {
                 continue;
             }
-            let forgotten = next.is_some_and(|next| next < self.etcd.oldest().0);
+            let forgotten = next.is_some_and(|next| next <= self.etcd.oldest().0);
             if forgotten && self.nodes[node].hears_store(self.now) {
                 self.after(MS, Event::Missed(address, scope, number));
             } else {
