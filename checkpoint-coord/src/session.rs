@@ -119,6 +119,8 @@ struct Session<S, C> {
     lease: Lease,
     /// The fence that the agent was told last.
     fence: Option<HostEffect>,
+    /// Workers that are to be started as soon as the lease vouches for them: the keeper would start none before.
+    held_back: Option<HostEffect>,
     /// When to renew the lease, to campaign again, to watch again.
     renew_at: Instant,
     campaign_at: Option<Instant>,
@@ -144,6 +146,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             self.show();
             self.show_peers();
             self.tell_fence()?;
+            self.start_held_back()?;
             if let Some(result) = self.result.take() {
                 return Ok(Some(result));
             }
@@ -411,7 +414,15 @@ impl<S: Store, C: Clock> Session<S, C> {
                     }
                     // What vouches for the workers must be known before they are started.
                     self.tell_fence()?;
-                    self.order(order)?;
+                    let is_about_workers = !matches!(order, HostEffect::Say(_));
+                    if let Some(held_back) = self.held_back.take_if(|_| is_about_workers) {
+                        self.order(held_back)?;
+                    }
+                    if matches!(order, HostEffect::Start { .. }) && !self.is_vouched_for() {
+                        self.held_back = Some(order);
+                    } else {
+                        self.order(order)?;
+                    }
                 }
             }
         }
@@ -464,6 +475,21 @@ impl<S: Store, C: Clock> Session<S, C> {
         }
         self.fence = Some(fence.clone());
         self.order(fence)
+    }
+
+    /// Whether the lease vouches for workers on this node now. After an outage of the store, a plan can come before the
+    /// renewal is answered.
+    fn is_vouched_for(&self) -> bool {
+        !self.settings.member.shared || self.lease.until() > self.clock.now()
+    }
+
+    fn start_held_back(&mut self) -> Result<(), SessionError> {
+        if self.held_back.is_some() && self.is_vouched_for() {
+            let held_back = self.held_back.take();
+            held_back.map_or(Ok(()), |start| self.order(start))
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a short lease while steps vouch for the workers, else a long one.

@@ -28,7 +28,7 @@ use crate::processes::send;
 use crate::requirement::{Requirement, python};
 
 /// Of the toy job; enough for a fault and what follows it.
-const STEPS: u64 = 150;
+const STEPS: u64 = 100;
 const STEP_SECONDS: &str = "0.05";
 /// Many times as long as a step takes.
 const STALL: Duration = Duration::from_secs(4);

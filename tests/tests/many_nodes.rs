@@ -221,7 +221,7 @@ fn a_second_supervisor_of_one_name_is_refused_and_harms_nobody() {
         return;
     };
     // The second one is patient for three leases.
-    let mut nodes = nodes.with_steps(300);
+    let mut nodes = nodes.with_steps(220);
     let options = ["--nnodes", "2", "--lease", "2s"];
     nodes.start_all(&options);
     nodes.reach(5);
@@ -313,7 +313,7 @@ fn six_nodes_come_through_one_fault_after_another() {
     let Some(nodes) = Nodes::new(6, 3) else {
         return;
     };
-    let mut nodes = nodes.with_steps(400);
+    let mut nodes = nodes.with_steps(300);
     let options = ["--nnodes", "4", "--spares", "2", "--lease", "3s"];
     nodes.start_all(&options);
     nodes.reach(10);

@@ -67,7 +67,7 @@ fn a_node_that_only_etcd_does_not_reach_goes_on_training_while_steps_vouch_for_i
     let Some(nodes) = Nodes::new(2, 1) else {
         return;
     };
-    let mut nodes = nodes.with_steps(300);
+    let mut nodes = nodes.with_steps(220);
     nodes.start_all(&["--nnodes", "2", "--lease", "3s"]);
     nodes.steps_vouch();
     nodes.host(2).cut(Direction::Both, &nodes.etcd.hosts());

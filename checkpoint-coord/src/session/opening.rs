@@ -72,6 +72,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             watch: Some(opened.watch),
             lease,
             fence: None,
+            held_back: None,
             renew_at,
             campaign_at: None,
             relist_at: None,

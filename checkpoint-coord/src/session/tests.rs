@@ -2,10 +2,13 @@
 //! Whole jobs through a session, with a host that does as it is told.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use steadfast_core::{
-    EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, Keys, Ledger, LocalRank,
-    NodeName, OperatorRequest, View, WorkerExit, WorkerObservation, WorkerState,
+    EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, KeyValue, Keys, LeaseId,
+    Ledger, LocalRank, NodeName, OperatorRequest, Outcome, Transaction, View, WorkerExit,
+    WorkerObservation, WorkerState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
@@ -181,7 +184,7 @@ impl Life {
         Self::with(store, settings(max_restarts))
     }
 
-    fn with(store: EmbeddedStore, settings: SessionSettings) -> Self {
+    fn with(store: impl Store, settings: SessionSettings) -> Self {
         let (events, event_receiver) = mpsc::channel(64);
         let (effect_sender, effects) = mpsc::unbounded_channel();
         let (status_sender, status) = watch::channel(StatusView::default());
@@ -406,4 +409,97 @@ async fn an_agent_that_drops_its_end_leaves_the_job_as_it_is() {
     let life = Life::begin(&medium, 3);
     drop(life.events);
     assert_eq!(life.task.await.unwrap().unwrap(), None);
+}
+
+/// A store that renews no lease while it is deaf.
+#[derive(Clone)]
+struct Deaf {
+    store: EmbeddedStore,
+    is_deaf: Arc<AtomicBool>,
+}
+
+impl Store for Deaf {
+    async fn range(&self, prefix: &str) -> Result<(Vec<KeyValue>, Revision), StoreError> {
+        self.store.range(prefix).await
+    }
+
+    async fn get(&self, key: &str) -> Result<(Option<KeyValue>, Revision), StoreError> {
+        self.store.get(key).await
+    }
+
+    async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        self.store.transact(transaction).await
+    }
+
+    async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {
+        self.store.watch(prefix, from).await
+    }
+
+    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
+        self.store.lease_grant(ttl).await
+    }
+
+    async fn lease_keepalive(&self, lease: LeaseId) -> Result<(), StoreError> {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            return Err(StoreError::Unavailable("deaf".to_owned()));
+        }
+        self.store.lease_keepalive(lease).await
+    }
+
+    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.store.lease_revoke(lease).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_comes_before_the_lease_is_renewed_waits_for_that() {
+    let store = EmbeddedStore::open(MemoryMedium::default()).unwrap();
+    let is_deaf = Arc::new(AtomicBool::new(false));
+    let of_two = |node: &str| {
+        let mut settings = settings(3);
+        settings.member.node = NodeName::from(node);
+        settings.member.spec = JobSpec::new(2, 2, 3, "digest".to_owned());
+        settings.member.spec.wait_for_nodes_ms = 3_600_000;
+        settings.member.shared = true;
+        // The margin is half a second and one part in a hundred.
+        settings.lease_ttl = Duration::from_secs(1_000);
+        settings
+    };
+    let resume = || Host::new(&[]).resume();
+    let deaf = Deaf {
+        store: store.clone(),
+        is_deaf: Arc::clone(&is_deaf),
+    };
+    let mut first = Life::with(deaf, of_two("a"));
+    first.tell(resume()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    is_deaf.store(true, Ordering::Relaxed);
+    // The store still has the lease, but the member cannot know that any more.
+    tokio::time::sleep(Duration::from_secs(994)).await;
+    let mut second = Life::with(store, of_two("b"));
+    second.tell(resume()).await;
+    let started = loop {
+        match second.effects.recv().await.unwrap() {
+            HostEffect::Start { plan } => break plan.generation,
+            _ => {}
+        }
+    };
+    assert_eq!(started, Generation(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    while let Ok(effect) = first.effects.try_recv() {
+        assert!(!matches!(effect, HostEffect::Start { .. }), "{effect:?}");
+    }
+    is_deaf.store(false, Ordering::Relaxed);
+    let mut vouched_until = Instant::default();
+    loop {
+        match first.effects.recv().await.unwrap() {
+            HostEffect::Fence { lease_until, .. } => vouched_until = lease_until,
+            HostEffect::Start { .. } => break,
+            _ => {}
+        }
+    }
+    assert!(
+        vouched_until > Instant::from_nanos(1_500_000_000_000),
+        "{vouched_until:?}"
+    );
 }

@@ -198,6 +198,15 @@ impl Generation {
             .map_or(0, |worker| worker.view.started_ns)
     }
 
+    /// Whether all workers have ended well.
+    pub(super) fn is_done(&self) -> bool {
+        let ended_well = |worker: &Worker| {
+            let record = worker.record.as_ref();
+            record.is_some_and(|record| record.exit.is_success())
+        };
+        !self.workers.is_empty() && self.workers.values().all(ended_well)
+    }
+
     /// Whether its workers run, and nobody has begun to stop them.
     pub(super) fn is_active(&self) -> bool {
         self.number > 0 && !self.stopping && !self.stopped

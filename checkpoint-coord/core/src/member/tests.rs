@@ -635,3 +635,24 @@ fn a_signal_ends_a_member_whose_store_does_not_answer_once_its_workers_are_stopp
         Some((EndRule::Left, 143))
     );
 }
+
+#[test]
+fn a_fence_that_comes_when_all_workers_have_done_their_work_is_no_fault() {
+    let mut bench = Bench::running();
+    for local_rank in 0..2 {
+        bench.exit(local_rank, WorkerExit::Code(0), 2_000, None);
+    }
+    bench.tell(MemberEvent::Fenced {
+        generation: Generation(1),
+        at: Instant::from_nanos(3_000),
+    });
+    bench.tell(MemberEvent::Stopped {
+        generation: Generation(1),
+        unkillable: vec![],
+        next_port: 0,
+    });
+    let record = bench.record();
+    assert_eq!((record.phase, record.clean), (MemberPhase::Stopped, true));
+    let findings = Keys::new("job").findings(Generation(1), &"a".into());
+    assert!(bench.store.range(&findings).next().is_none());
+}

@@ -174,8 +174,9 @@ impl Work {
     }
 
     /// Takes in that the keeper has killed the workers, or has not started them, since nothing vouched for them any more.
+    /// Workers that had all done their work by then have lost nothing.
     pub(crate) fn note_fence(&mut self, at: Instant) {
-        if self.stop_began.is_some() {
+        if self.stop_began.is_some() || self.is_clean() {
             return;
         }
         self.note(Finding {

@@ -178,11 +178,13 @@ impl Agent {
         );
         // Their deaths are no failures of the program.
         self.generation.failure_told |= generation == self.generation.number;
-        self.say(&format!(
-            "generation {generation}: this node could not renew its lease in time, and no step showed that the others \
-             still work with it: its workers were killed, because the job may go on without them. Look at the network \
-             to the coordination store, and at what held this node up"
-        ));
+        if !self.generation.is_done() {
+            self.say(&format!(
+                "generation {generation}: this node could not renew its lease in time, and no step showed that the others \
+                 still work with it: its workers were killed, because the job may go on without them. Look at the network \
+                 to the coordination store, and at what held this node up"
+            ));
+        }
         self.tell(MemberEvent::Fenced {
             generation: CoreGeneration(generation),
             at: CoreInstant::from_nanos(at_ns),
