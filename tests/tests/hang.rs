@@ -52,6 +52,9 @@ fn recovers_from(mut job: Job, rank: u64, class: &str) -> Value {
     assert_eq!(judged["culprit"]["rank"], rank, "{story}");
     assert_eq!(judged["culprit"]["node"], "node", "{story}");
     assert_eq!(judged["class"], class, "{story}");
+    job.eventually("another generation", |job| {
+        (job.journal_of("generation.started").len() == 2).then_some(())
+    });
     reached(&job, 2, 1);
     let starts = job.journal_of("generation.starting");
     let why = starts[1]["why"].as_str().unwrap();

@@ -72,44 +72,46 @@ impl Decoder<'_> {
     fn carry_out(&mut self, opcode: u8, at: usize) -> Result<(), PickleError> {
         match opcode {
             // PROTO, FRAME: nothing to do.
-            0x80 => self.take::<1>().map(drop),
-            0x95 => self.take::<8>().map(drop),
-            b'(' => {
-                self.stack.push(Item::Mark);
-                Ok(())
+            0x80 => {
+                self.take::<1>()?;
             }
+            0x95 => {
+                self.take::<8>()?;
+            }
+            b'(' => self.stack.push(Item::Mark),
             b'N' => self.push(Value::None),
             0x88 => self.push(Value::Bool(true)),
             0x89 => self.push(Value::Bool(false)),
-            b'J' | b'K' | b'M' | 0x8a | b'G' => self.number(opcode),
-            b'X' | 0x8c => self.text(opcode),
+            b'J' | b'K' | b'M' | 0x8a | b'G' => self.number(opcode)?,
+            b'X' | 0x8c => self.text(opcode)?,
             b'}' => self.push(Value::Dict(Vec::new())),
             b']' | b')' => self.push(Value::Sequence(Vec::new())),
-            0x85..=0x87 => self.short_tuple(usize::from(opcode - 0x84)),
+            0x85..=0x87 => self.short_tuple(usize::from(opcode - 0x84))?,
             b't' => {
                 let items = self.above_mark()?;
-                self.push(Value::Sequence(items))
+                self.push(Value::Sequence(items));
             }
             b'a' => {
                 let item = self.pop()?;
-                self.extend_list(vec![item])
+                self.extend_list(vec![item])?;
             }
             b'e' => {
                 let items = self.above_mark()?;
-                self.extend_list(items)
+                self.extend_list(items)?;
             }
             b's' => {
                 let value = self.pop()?;
                 let key = self.pop()?;
-                self.extend_dict(&[key, value])
+                self.extend_dict(&[key, value])?;
             }
             b'u' => {
                 let items = self.above_mark()?;
-                self.extend_dict(&items)
+                self.extend_dict(&items)?;
             }
-            b'q' | b'r' | 0x94 | b'h' | b'j' => self.memory(opcode),
-            opcode => Err(PickleError::Opcode { opcode, at }),
+            b'q' | b'r' | 0x94 | b'h' | b'j' => self.memory(opcode)?,
+            opcode => return Err(PickleError::Opcode { opcode, at }),
         }
+        Ok(())
     }
 
     fn take<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], PickleError> {
@@ -131,10 +133,9 @@ impl Decoder<'_> {
         PickleError::Damaged { what, at: self.at }
     }
 
-    fn push(&mut self, value: Value) -> Result<(), PickleError> {
+    fn push(&mut self, value: Value) {
         let id = self.arena.add(value);
         self.stack.push(Item::Value(id));
-        Ok(())
     }
 
     fn pop(&mut self) -> Result<Id, PickleError> {
@@ -179,7 +180,8 @@ impl Decoder<'_> {
                 Value::Int(number)
             }
         };
-        self.push(value)
+        self.push(value);
+        Ok(())
     }
 
     fn text(&mut self, opcode: u8) -> Result<(), PickleError> {
@@ -188,7 +190,8 @@ impl Decoder<'_> {
             _ => usize::try_from(u32::from_le_bytes(self.take()?)).unwrap_or(usize::MAX),
         };
         let text = String::from_utf8_lossy(self.slice(length)?).into_owned();
-        self.push(Value::Text(text))
+        self.push(Value::Text(text));
+        Ok(())
     }
 
     fn short_tuple(&mut self, length: usize) -> Result<(), PickleError> {
@@ -197,7 +200,8 @@ impl Decoder<'_> {
             items.push(self.pop()?);
         }
         items.reverse();
-        self.push(Value::Sequence(items))
+        self.push(Value::Sequence(items));
+        Ok(())
     }
 
     fn extend_list(&mut self, items: Vec<Id>) -> Result<(), PickleError> {

@@ -113,7 +113,7 @@ fn who_differs_is_in_the_minority_whichever_rank_it_is() {
                 let last = dump.entries.last_mut().unwrap();
                 match kind {
                     ProblemKind::OtherOperation if rank == odd => {
-                        last.name = "gloo:barrier".to_owned()
+                        last.name = "gloo:barrier".to_owned();
                     }
                     ProblemKind::OtherShape if rank == odd => last.sizes.0 = "[[8]]".to_owned(),
                     ProblemKind::OtherType if rank == odd => last.types.0 = "[Half]".to_owned(),
