@@ -12,6 +12,7 @@
 //! - AG-3: when the keeper is dead, the agent ends what is left of the job and follows.
 
 mod avenger;
+mod checkpoints;
 mod control;
 mod decisions;
 mod dispatcher;

@@ -90,12 +90,13 @@ pub fn find(directory: &Path, selection: &Selection) -> Result<Vec<Found>, FindE
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed)?;
-        // A name that is not UTF-8 is none that a framework gives. A link stands for another entry, such as `last`.
+        // A name that is not UTF-8 is none that a framework gives. A link stands for another entry, such as `last`;
+        // opening a pipe would wait for its other end.
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
         let kind = entry.file_type().map_err(failed)?;
-        if name.starts_with(HIDDEN) || kind.is_symlink() {
+        if name.starts_with(HIDDEN) || !(kind.is_dir() || kind.is_file()) {
             continue;
         }
         let entry = Entry {

@@ -86,6 +86,12 @@ impl Listing {
             }
             return self.add_directory(path, &format!("{name}/"), depth + 1);
         }
+        if !metadata.is_file() {
+            // Opening a pipe would wait for its other end.
+            let what = "is no plain file";
+            self.problems.push(Problem::damaged(name, what));
+            return Ok(());
+        }
         if self.files.len() >= MOST_FILES {
             return Err(io::Error::other("too many files for one checkpoint"));
         }

@@ -2,9 +2,11 @@
 //! The one task that owns the agent's state.
 //!
 //! Its inputs are handled one at a time, each in the file named after where it comes from: [`notices`] of the keeper,
-//! [`effects`] of the decision core, [`requests`] over the control socket, [`health`] of the node; what the workers print
+//! [`effects`] of the decision core, [`requests`] over the control socket, [`health`] of the node, [`checkpoints`] of the
+//! job; what the workers print
 //! is handled here.
 
+mod checkpoints;
 mod coordination;
 mod effects;
 mod ending;
@@ -25,6 +27,7 @@ use steadfast_process::channel::Channel;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::checkpoints::{CheckpointEvent, CheckpointWatch};
 use super::control::ControlRequest;
 use super::dying::DyingWatch;
 use super::fencing::Fencing;
@@ -75,6 +78,8 @@ struct Agent {
     stall: StallDesk,
     looked: mpsc::UnboundedReceiver<stall::Looked>,
     looked_sender: mpsc::UnboundedSender<stall::Looked>,
+    checkpoints: Option<CheckpointWatch>,
+    checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,
@@ -116,6 +121,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
             Some(looked) = agent.looked.recv() => agent.on_looked(looked).await?,
+            Some(event) = agent.checkpoint_events.recv() => agent.on_checkpoint(event).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
             arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),

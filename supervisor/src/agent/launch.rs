@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use steadfast_core::{NodeName, Plan, PlanMember};
 
+use super::checkpoints::{Resume, ResumePoint};
 use crate::hook::Hook;
 use crate::keeper::protocol::WorkerRequest;
 use crate::output::{error_file, worker_dir};
@@ -32,6 +33,8 @@ pub(super) struct Places {
     pub(super) control_socket: PathBuf,
     /// The hook and the pages, if they could be laid out.
     pub(super) hook: Option<Hook>,
+    /// Where they resume.
+    pub(super) resume: ResumePoint,
 }
 
 /// The workers that `plan` gives to this node, which is `member` in it, at `group_rank`.
@@ -123,6 +126,16 @@ fn environment(
     set("STEADFAST_JOB_ID", settings.job.clone().into());
     set("STEADFAST_NODE", settings.node.clone().into());
     set("STEADFAST_CONTROL", places.control_socket.clone().into());
+    let resume = match &places.resume {
+        ResumePoint::Untold => None,
+        // What another supervisor above this one may have said does not hold here: empty stands for nothing.
+        ResumePoint::Beginning => Some((String::new(), OsString::new())),
+        ResumePoint::Checkpoint(Resume { step, path }) => Some((step.to_string(), path.into())),
+    };
+    if let Some((step, path)) = resume {
+        set("STEADFAST_RESUME_STEP", step.into());
+        set("STEADFAST_RESUME_PATH", path);
+    }
     if let Some(hook) = &places.hook {
         let pages = hook.pages_of(plan.generation.0, place.local_rank);
         set("STEADFAST_PAGES", pages.into());

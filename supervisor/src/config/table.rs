@@ -415,7 +415,8 @@ pub(crate) static OPTIONS: [OptionSpec; 60] = [
         Group::Checkpoints,
         "Directory that the job's checkpoints are in. The workers are told which is the newest whole one \
          (STEADFAST_RESUME_STEP, STEADFAST_RESUME_PATH); torn ones that are newer are renamed before the workers start, \
-         so that a program that resumes from the latest does not take one. Nothing is deleted.",
+         so that a program that resumes from the latest does not take one. Nothing is deleted. On several nodes it must be one \
+         directory that all of them share.",
     )
     .kind(Kind::Text, "DIR"),
     option(

@@ -82,7 +82,9 @@ impl Agent {
                 "the workers run without the Python hook and its progress pages: {error}"
             ));
         }
+        let resume = self.choose_checkpoint(generation, plan.world_size).await;
         let places = Places {
+            resume,
             control_socket: self.welcome.runtime_dir.join(SOCKET_NAME),
             hook: prepared.is_ok().then(|| self.hook.clone()),
         };

@@ -205,6 +205,9 @@ impl Agent {
                 .await;
             // Steps among them count for the restart budget.
             self.pages.look().await;
+            if let Some(checkpoints) = &self.checkpoints {
+                checkpoints.look();
+            }
             while let Ok(event) = self.page_events.try_recv() {
                 self.on_page(event).await?;
             }

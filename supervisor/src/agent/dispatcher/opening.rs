@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::ending::LAST_WORDS;
 use super::{Agent, Inputs};
+use crate::agent::checkpoints::{CheckpointEvent, CheckpointWatch};
 use crate::agent::control;
 use crate::agent::decisions::{self, Decisions, JobStore};
 use crate::agent::dying::DyingWatch;
@@ -19,7 +20,7 @@ use crate::agent::generation::Generation;
 use crate::agent::link::{Arrival, Link};
 use crate::agent::node_watch::NodeWatch;
 use crate::agent::nvml_watch::NvmlWatch;
-use crate::agent::pages::PageWatch;
+use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
 use crate::agent::stall::StallDesk;
 use crate::agent::{AgentError, kernel_log, launch, membership};
@@ -82,12 +83,8 @@ pub(super) async fn open(
         ));
     }
     let hook = Hook::new(&welcome.runtime_dir);
-    let (page_sender, page_events) = mpsc::unbounded_channel();
-    let pages =
-        PageWatch::start(hook.clone(), page_sender).map_err(|source| AgentError::System {
-            what: "start the thread for progress pages",
-            source,
-        })?;
+    let (pages, page_events) = watch_pages(&hook)?;
+    let (checkpoints, checkpoint_events) = watch_checkpoints(&settings)?;
     let node = NodeWatch::new(&settings, welcome.started_ns, &launch::own_environment);
     let kernel_log = kernel_log::start(&settings, &welcome.runtime_dir).map_err(|source| {
         AgentError::System {
@@ -118,6 +115,8 @@ pub(super) async fn open(
         hook,
         pages,
         page_events,
+        checkpoints,
+        checkpoint_events,
         node,
         kernel_log,
         nvml: NvmlWatch::new(&settings.nvml),
@@ -147,6 +146,38 @@ pub(super) async fn open(
             messages,
         },
     )))
+}
+
+fn watch_pages(hook: &Hook) -> Result<(PageWatch, mpsc::UnboundedReceiver<PageEvent>), AgentError> {
+    let (sender, events) = mpsc::unbounded_channel();
+    let pages = PageWatch::start(hook.clone(), sender).map_err(|source| AgentError::System {
+        what: "start the thread for progress pages",
+        source,
+    })?;
+    Ok((pages, events))
+}
+
+/// Looks after the checkpoints, if it is known where they are.
+fn watch_checkpoints(
+    settings: &Settings,
+) -> Result<
+    (
+        Option<CheckpointWatch>,
+        mpsc::UnboundedReceiver<CheckpointEvent>,
+    ),
+    AgentError,
+> {
+    let (sender, events) = mpsc::unbounded_channel();
+    let watch = settings
+        .checkpoints
+        .clone()
+        .map(|checkpoints| CheckpointWatch::start(checkpoints, sender))
+        .transpose()
+        .map_err(|source| AgentError::System {
+            what: "start the thread for checkpoints",
+            source,
+        })?;
+    Ok((watch, events))
 }
 
 fn open_journal(

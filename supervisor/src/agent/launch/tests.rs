@@ -65,6 +65,7 @@ fn start(settings: &Settings, plan: &Plan, inherited: Inherited<'_>) -> Vec<Work
         &Places {
             control_socket: "/run/control.sock".into(),
             hook: Some(Hook::new("/run/job".as_ref())),
+            resume: ResumePoint::default(),
         },
         inherited,
     )
