@@ -48,13 +48,20 @@ pub(crate) struct Session {
     pub(crate) silent: BTreeSet<usize>,
 }
 
+/// What became of a write after which the record was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WriteFate {
+    Refused(Outcome),
+    Unknown,
+}
+
 /// The calls that are outstanding, by number; 0 for none.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Calls {
     pub(crate) member_write: u64,
     pub(crate) own_record: u64,
     /// For which answer to a write the own record is read, if for one.
-    pub(crate) own_record_for: Option<Option<Outcome>>,
+    pub(crate) own_record_for: Option<WriteFate>,
     pub(crate) leader_write: u64,
     pub(crate) election: u64,
     pub(crate) leader_move: u64,

@@ -9,6 +9,15 @@
 //! session; the rules and who checks them. It runs no process, opens no socket and reads no clock but to say how long it
 //! took. What is simulated how, and what is not, is in `docs/simulator.md`.
 
+#![expect(
+    clippy::struct_excessive_bools,
+    reason = "what a simulated thing is at the moment is many independent facts"
+)]
+#![expect(
+    clippy::unnecessary_wraps,
+    reason = "everything that happens has one signature, whether or not it can break a rule"
+)]
+
 mod agent;
 mod campaign;
 mod checker;

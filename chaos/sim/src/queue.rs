@@ -26,12 +26,11 @@ impl<T> Queue<T> {
 
     pub(crate) fn push(&mut self, at: u64, event: T) {
         self.sequence += 1;
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                self.slots.push(None);
-                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-            }
+        let slot = if let Some(slot) = self.free.pop() {
+            slot
+        } else {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         };
         self.slots[slot as usize] = Some(event);
         self.heap.push(Reverse((at, self.sequence, slot)));

@@ -15,7 +15,7 @@ impl Random {
     }
 
     /// The next number, of all 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Random {
 
     /// From 0 to `limit` - 1; 0 when `limit` is 0. The bias is below `limit` / 2^64.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next().checked_rem(limit).unwrap_or(0)
+        self.draw().checked_rem(limit).unwrap_or(0)
     }
 
     /// From `low` to `high`, both included.
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn the_sequence_never_changes() {
         let mut random = Random::new(1);
-        assert_eq!(random.next(), 0x910a_2dec_8902_5cc1);
-        assert_eq!(random.next(), 0xbeeb_8da1_658e_ec67);
+        assert_eq!(random.draw(), 0x910a_2dec_8902_5cc1);
+        assert_eq!(random.draw(), 0xbeeb_8da1_658e_ec67);
     }
 
     #[test]

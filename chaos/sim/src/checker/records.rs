@@ -39,7 +39,7 @@ impl Checker {
                 return Ok(());
             }
             ("job/plan" | "job/ledger" | "job/result", Some(_)) => {
-                self.is_in_office(key, author)?
+                self.is_in_office(key, author)?;
             }
             _ => {}
         }

@@ -161,10 +161,8 @@ impl World {
         if relist {
             self.relist(address);
         }
-        if campaign {
-            if let Some(session) = self.session_mut(address) {
-                session.campaign_at = None;
-            }
+        if campaign && let Some(session) = self.session_mut(address) {
+            session.campaign_at = None;
         }
         if look {
             self.look_for_own(address);
@@ -310,7 +308,7 @@ impl World {
             session
                 .leader
                 .as_ref()
-                .and_then(|leader| leader.next_deadline()),
+                .and_then(steadfast_core::Leader::next_deadline),
             session.campaign_at,
             session.relist_at,
             session.look_at,

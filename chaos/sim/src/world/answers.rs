@@ -9,7 +9,7 @@ use steadfast_core::{
 };
 
 use super::{Checked, MS, World};
-use crate::agent::{Calls, Lockstep, Session, Watch};
+use crate::agent::{Calls, Lockstep, Session, Watch, WriteFate};
 use crate::event::{Address, Answer, Call, Event, Listing, Request, Scope};
 
 /// How long to wait before something is tried again that the store refused.
@@ -36,18 +36,18 @@ impl World {
         }
         match (call.request, answer) {
             (Request::MemberWrite(transaction), answer) => {
-                self.member_written(from, &transaction, outcome(answer))?;
+                self.member_written(from, &transaction, outcome(answer.as_ref()))?;
             }
             (Request::OwnRecord, answer) => self.own_record_read(from, answer)?,
-            (Request::LeaderWrite(..), answer) => match outcome(answer) {
+            (Request::LeaderWrite(..), answer) => match outcome(answer.as_ref()) {
                 Some(outcome) => self.tell_leader(from, LeaderEvent::WriteDone(outcome))?,
                 None => self.tell_leader(from, LeaderEvent::WriteFailed)?,
             },
             (Request::Elect(transaction), answer) => {
-                self.elected(from, &transaction, outcome(answer));
+                self.elected(from, &transaction, outcome(answer.as_ref()));
             }
             (Request::Retire(_), answer) => {
-                if outcome(answer).is_some_and(|outcome| outcome.succeeded) {
+                if outcome(answer.as_ref()).is_some_and(|outcome| outcome.succeeded) {
                     self.elect(from);
                 } else {
                     self.campaign_later(from);
@@ -77,7 +77,7 @@ impl World {
             }
             (Request::MoveLeader(transaction), answer) => {
                 let lease = transaction.then.iter().find_map(lease_of);
-                if outcome(answer).is_some_and(|outcome| outcome.succeeded)
+                if outcome(answer.as_ref()).is_some_and(|outcome| outcome.succeeded)
                     && let Some(session) = self.session_mut(from)
                     && let (Some(held), Some(lease)) = (&mut session.lease, lease)
                 {
@@ -183,7 +183,8 @@ impl World {
         let number = self.send(from, Request::OwnRecord);
         if let Some(session) = self.session_mut(from) {
             session.calls.own_record = number;
-            session.calls.own_record_for = Some(outcome);
+            let fate = outcome.map_or(WriteFate::Unknown, WriteFate::Refused);
+            session.calls.own_record_for = Some(fate);
         }
         Ok(())
     }
@@ -201,8 +202,10 @@ impl World {
         };
         self.tell_member(from, MemberEvent::OwnRecord { record, revision })?;
         match write {
-            Some(Some(outcome)) => self.tell_member(from, MemberEvent::WriteDone(outcome)),
-            Some(None) => self.tell_member(from, MemberEvent::WriteFailed),
+            Some(WriteFate::Refused(outcome)) => {
+                self.tell_member(from, MemberEvent::WriteDone(outcome))
+            }
+            Some(WriteFate::Unknown) => self.tell_member(from, MemberEvent::WriteFailed),
             None => Ok(()),
         }
     }
@@ -322,9 +325,9 @@ impl World {
     }
 }
 
-fn outcome(answer: Option<Answer>) -> Option<Outcome> {
+fn outcome(answer: Option<&Answer>) -> Option<Outcome> {
     match answer {
-        Some(Answer::Outcome(outcome)) => Some(outcome),
+        Some(Answer::Outcome(outcome)) => Some(*outcome),
         _ => None,
     }
 }

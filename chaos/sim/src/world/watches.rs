@@ -25,7 +25,7 @@ impl World {
         match self.etcd.transact(transaction) {
             Ok((outcome, batch)) => {
                 if let Some(batch) = batch {
-                    self.publish(batch, author)?;
+                    self.publish(&batch, author)?;
                 }
                 Ok(Some(outcome))
             }
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    pub(super) fn publish(&mut self, batch: Rc<ChangeBatch>, author: &Author) -> Checked {
+    pub(super) fn publish(&mut self, batch: &Rc<ChangeBatch>, author: &Author) -> Checked {
         for change in &batch.changes {
             let (key, value) = match change {
                 Change::Put(entry) => (&entry.key, Some(entry)),
@@ -51,7 +51,7 @@ impl World {
             self.restarts = drains;
             self.faults_in_restart(drains);
         }
-        let narrowed = narrow(&batch, &self.common).map(Rc::new);
+        let narrowed = narrow(batch, &self.common).map(Rc::new);
         let is_common = narrowed.is_some();
         self.common_log.extend(narrowed);
         for index in 0..self.nodes.len() {
@@ -203,7 +203,7 @@ impl World {
 
     pub(super) fn end_lease(&mut self, lease: LeaseId, author: &Author) -> Checked {
         match self.etcd.revoke(lease) {
-            Ok(Some(batch)) => self.publish(batch, author),
+            Ok(Some(batch)) => self.publish(&batch, author),
             Ok(None) | Err(_) => Ok(()),
         }
     }
