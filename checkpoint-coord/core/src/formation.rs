@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who takes part in a generation, and with which ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Endpoint, Generation, MemberRecord, NodeName, Plan, PlanMember, PlanPhase, RECORD_VERSION, Rank,
@@ -15,9 +15,10 @@ pub(crate) fn arrange<'a>(
     previous: &[PlanMember],
     limit: u32,
 ) -> Vec<&'a MemberRecord> {
+    let planned: BTreeSet<&NodeName> = previous.iter().map(|member| &member.node).collect();
     let mut newcomers: Vec<&MemberRecord> = available
         .iter()
-        .filter(|(node, _)| !previous.iter().any(|member| &member.node == **node))
+        .filter(|(node, _)| !planned.contains(**node))
         .map(|(_, record)| *record)
         .collect();
     newcomers.sort_by_key(|record| {

@@ -75,6 +75,10 @@ pub struct Member {
     written: Option<Report>,
     in_flight: Option<Report>,
     last_write: Revision,
+    /// Whether the write in flight makes our record anew.
+    registers: bool,
+    /// When our record came into being, if we made it.
+    registered_at: Revision,
     /// The revision at which the view last heard of our own record.
     own_known_at: Revision,
     /// Since when another supervisor stands in the store under our name.
@@ -107,6 +111,8 @@ impl Member {
             written: None,
             in_flight: None,
             last_write: Revision(0),
+            registers: false,
+            registered_at: Revision(0),
             retry_at: None,
             refusal: None,
             finished: false,
@@ -364,6 +370,9 @@ impl Member {
         let report = self.in_flight.take();
         if outcome.succeeded {
             self.written = report;
+            if self.registers {
+                self.registered_at = outcome.revision;
+            }
             self.last_write = self.last_write.max(outcome.revision);
         } else {
             self.retry_at = Some(now + WRITE_RETRY);

@@ -59,10 +59,6 @@ fn is_growth(request: &Value) -> bool {
 }
 
 impl PlanSeen {
-    pub(super) fn nodes(&self) -> usize {
-        self.members.len()
-    }
-
     pub(super) fn keepers(&self) -> impl Iterator<Item = &(String, u64)> {
         self.members.iter().map(|(keeper, ..)| keeper)
     }

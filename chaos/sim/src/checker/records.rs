@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is written into the store, as it is written.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use steadfast_core::KeyValue;
 
@@ -153,7 +155,8 @@ impl Checker {
         if died || asked || self.causes.hit(generation).is_some() {
             return Ok(());
         }
-        let spares = self.registered.len() > plan.nodes();
+        let planned: BTreeSet<&String> = plan.keepers().map(|(node, _)| node).collect();
+        let spares = self.registered.iter().any(|node| !planned.contains(node));
         if plan.grows && self.limits.grows && spares {
             return Ok(());
         }

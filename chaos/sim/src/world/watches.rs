@@ -13,7 +13,7 @@ use crate::event::{Address, Event, Scope};
 /// How late the store may be with ending a lease, in milliseconds: it looks twice a second.
 const LEASE_LATENESS_MS: u64 = 600;
 /// Time that a leader's agent needs for each member when it looks at what has changed.
-const LOOK_MICROS_PER_MEMBER: u64 = 1;
+const LOOK_MICROS_PER_MEMBER: u64 = 5;
 
 impl World {
     /// Does a transaction at the store. `None` when it was refused.

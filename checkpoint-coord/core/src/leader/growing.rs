@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Taking more nodes into a job that runs.
 
+use std::collections::BTreeSet;
+
 use super::{Leader, TERMINATE};
-use crate::{Generation, Grow, Instant, JobSpec, Plan, PlanPhase, Request, RequestKind};
+use crate::{Generation, Grow, Instant, JobSpec, NodeName, Plan, PlanPhase, Request, RequestKind};
 
 /// Since when there are nodes that could be taken in.
 #[derive(Debug, Default)]
@@ -26,9 +28,10 @@ impl Leader {
         self.note_arrivals(now);
         let ledger = self.ledger();
         let usable = self.usable(&ledger);
+        let planned: BTreeSet<&NodeName> = plan.members.iter().map(|place| &place.node).collect();
         let newcomers: Vec<_> = usable
             .keys()
-            .filter(|node| plan.member(node).is_none())
+            .filter(|node| !planned.contains(*node))
             .map(|node| self.quarantined_until(node, &ledger).filter(|at| *at > now))
             .collect();
         let kept_out = newcomers.iter().flatten().min().copied();

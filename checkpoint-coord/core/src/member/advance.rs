@@ -188,15 +188,30 @@ impl Member {
             self.work = None;
             return;
         };
-        let work = Work::new(
+        let mut work = Work::new(
             plan.generation,
             self.settings.node.clone(),
             place.slots,
             place.base_rank,
         );
-        if plan.is_run() && self.stop_request().is_none() && self.leave_request().is_none() {
+        // Old news that a watch brings late: the leader has long seen that the record which it names is gone.
+        let published = self.view.plan().map(|plan| plan.mod_revision);
+        let is_news = published >= Some(self.registered_at());
+        let asked_to_go = self.stop_request().is_some() || self.leave_request().is_some();
+        if plan.is_run() && is_news && !asked_to_go {
             self.work = Some(work);
             effects.push(MemberEffect::Start { plan });
+        } else if plan.is_run() && !is_news {
+            // The keeper answers that nothing runs, with another port.
+            work.note_fence(now);
+            let generation = work.generation;
+            self.work = Some(work);
+            effects.push(MemberEffect::Stop {
+                generation,
+                first_signal: TERMINATE,
+                grace: self.settings.restart_grace,
+                reason: "the plan is older than this node's registration".to_owned(),
+            });
         } else {
             self.work = Some(work.never_started(now));
         }

@@ -31,6 +31,7 @@ impl Member {
             return;
         }
         let transaction = self.transaction(&report);
+        self.registers = self.own_revision() == Revision(0);
         self.in_flight = Some(report);
         effects.push(MemberEffect::Write(transaction));
     }
@@ -130,6 +131,14 @@ impl Member {
         self.view
             .member(&self.settings.node)
             .map_or(Revision(0), |record| record.mod_revision)
+    }
+
+    /// When our present record came into being. What is older speaks of a record that is gone.
+    pub(super) fn registered_at(&self) -> Revision {
+        let known = self.view.member(&self.settings.node);
+        let own = known.filter(|record| record.value.incarnation == self.settings.incarnation);
+        let seen = own.map_or(Revision(0), |record| record.create_revision);
+        seen.max(self.registered_at)
     }
 
     fn report(&self) -> Report {

@@ -656,3 +656,34 @@ fn a_fence_that_comes_when_all_workers_have_done_their_work_is_no_fault() {
     let findings = Keys::new("job").findings(Generation(1), &"a".into());
     assert!(bench.store.range(&findings).next().is_none());
 }
+
+#[test]
+fn an_old_plan_that_comes_after_a_new_registration_starts_nothing() {
+    let mut bench = Bench::new();
+    let record = bench.record();
+    let plan = crate::formation::plan(Generation(1), &[&record], String::new()).unwrap();
+    let late = bench.put(Keys::new("job").plan(), encode(&plan));
+    let key = Keys::new("job").member(&NodeName::from("a"));
+    let (gone, _) = bench.store.apply(&Transaction {
+        when: vec![],
+        then: vec![Operation::Delete { key }],
+    });
+    // The member watches common keys only, and hears of its own record by reading it.
+    let now = Instant::from_nanos(bench.now);
+    let lost = MemberEvent::OwnRecord {
+        record: None,
+        revision: gone.revision,
+    };
+    let effects = bench.member.handle(now, lost);
+    let [MemberEffect::Write(transaction)] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    let (outcome, _) = bench.store.apply(transaction);
+    assert!(outcome.succeeded);
+    bench.member.handle(now, MemberEvent::WriteDone(outcome));
+    let effects = bench.member.handle(now, MemberEvent::Changed(late));
+    let starts = |effect: &MemberEffect| matches!(effect, MemberEffect::Start { .. });
+    assert!(!effects.iter().any(starts), "{effects:?}");
+    assert_eq!(bench.member.state(), MemberState::Draining(Generation(1)));
+    assert_eq!(bench.member.findings()[0].kind, kinds::WORKER_FENCED);
+}

@@ -63,6 +63,8 @@ impl Checker {
                 }
                 if key.starts_with(&keys.members()) {
                     self.uncertain.insert(self.generation());
+                    // The next plan may be on its way, and name a record that is gone.
+                    self.uncertain.insert(self.generation().next());
                 }
                 continue;
             };
