@@ -160,7 +160,11 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
                 match measure(&theirs, case, options.reps, &mut random) {
                     Ok((row, _)) => rows.push(row),
                     Err(failure @ Failure::Interrupted(_)) => return Err(failure),
-                    Err(failure) => absent.push(format!("torchrun, {}: {failure}", case.words())),
+                    Err(failure) => absent.push(format!(
+                        "torchrun, {}: {}",
+                        case.words(),
+                        in_short(&failure)
+                    )),
                 }
             }
         }
@@ -177,6 +181,17 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     };
     report.write(options.json, out)?;
     Ok(true)
+}
+
+/// A failure without all that a program said before its last words.
+fn in_short(failure: &Failure) -> String {
+    let text = failure.to_string();
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default().to_owned();
+    match lines.next_back() {
+        Some(last) => format!("{first} {last}"),
+        None => first,
+    }
 }
 
 /// One job, one fault after the other.
