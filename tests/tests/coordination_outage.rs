@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use steadfast_tests::{Direction, Nodes, eventually, is_alive, long_tests, pause, send};
 
-const TWO: [&str; 4] = ["--nnodes", "2", "--lease", "3s"];
+const TWO: [&str; 4] = ["--nnodes", "2", "--lease", "5s"];
 
 /// The training goes on, in one generation, through a fault of the member of etcd that leads.
 #[track_caller]
@@ -58,7 +58,7 @@ fn trains_on_without_etcd(outage: Duration, steps: u64) {
         return;
     };
     let mut nodes = nodes.with_steps(steps);
-    nodes.start_all(&["--nnodes", "3", "--lease", "3s"]);
+    nodes.start_all(&["--nnodes", "3", "--lease", "5s"]);
     nodes.steps_vouch();
     nodes.etcd.kill_all();
     pause(outage);
@@ -163,7 +163,7 @@ fn a_leading_supervisor_that_stands_still_for_three_leases_wakes_to_no_harm() {
         return;
     };
     let mut nodes = nodes.with_steps(280);
-    nodes.start_all(&["--nnodes", "3", "--lease", "2s"]);
+    nodes.start_all(&["--nnodes", "3", "--lease", "5s"]);
     nodes.steps_vouch();
     let leader = nodes.leader();
     nodes.signal_supervisor(leader, Signal::SIGSTOP);

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use steadfast_tests::{Direction, Nodes, name, number, send};
 
 /// What all jobs here have in common: a lost node is not waited for long.
-const LEASE: [&str; 2] = ["--lease", "3s"];
+const LEASE: [&str; 2] = ["--lease", "5s"];
 
 #[test]
 fn three_nodes_train_as_one() {
@@ -221,8 +221,8 @@ fn a_second_supervisor_of_one_name_is_refused_and_harms_nobody() {
         return;
     };
     // The second one is patient for three leases.
-    let mut nodes = nodes.with_steps(220);
-    let options = ["--nnodes", "2", "--lease", "2s"];
+    let mut nodes = nodes.with_steps(260);
+    let options = ["--nnodes", "2", "--lease", "3s"];
     nodes.start_all(&options);
     nodes.reach(5);
     let mut twin = nodes.launch_toy(2, &options).start();
@@ -314,7 +314,7 @@ fn six_nodes_come_through_one_fault_after_another() {
         return;
     };
     let mut nodes = nodes.with_steps(300);
-    let options = ["--nnodes", "4", "--spares", "2", "--lease", "3s"];
+    let options = ["--nnodes", "4", "--spares", "2", "--lease", "5s"];
     nodes.start_all(&options);
     nodes.reach(10);
     let first = nodes.places();

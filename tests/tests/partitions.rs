@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use steadfast_tests::{Direction, Host, Nodes, name, send};
 
 /// Two nodes with ranks, and one that stands by.
-const WITH_SPARE: [&str; 6] = ["--nnodes", "2", "--spares", "1", "--lease", "3s"];
+const WITH_SPARE: [&str; 6] = ["--nnodes", "2", "--spares", "1", "--lease", "5s"];
 
 /// What cuts a node off, and what undoes it.
 struct Fault {
@@ -68,7 +68,7 @@ fn a_node_that_only_etcd_does_not_reach_goes_on_training_while_steps_vouch_for_i
         return;
     };
     let mut nodes = nodes.with_steps(220);
-    nodes.start_all(&["--nnodes", "2", "--lease", "3s"]);
+    nodes.start_all(&["--nnodes", "2", "--lease", "5s"]);
     nodes.steps_vouch();
     nodes.host(2).cut(Direction::Both, &nodes.etcd.hosts());
     nodes.member_is_gone(2);
@@ -100,7 +100,7 @@ fn nodes_that_reach_etcd_but_not_each_other_begin_anew_when_they_do() {
     let Some(mut nodes) = Nodes::new(2, 1) else {
         return;
     };
-    nodes.start_all(&["--nnodes", "2", "--lease", "3s"]);
+    nodes.start_all(&["--nnodes", "2", "--lease", "5s"]);
     nodes.steps_vouch();
     nodes.host(1).cut(Direction::Both, &[nodes.host(2)]);
     nodes.eventually("a reason", |nodes| {

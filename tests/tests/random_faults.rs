@@ -14,7 +14,7 @@ const OPTIONS: [&str; 10] = [
     "--shrink-after",
     "5s",
     "--lease",
-    "3s",
+    "5s",
     "--max-restarts",
     "20",
 ];
