@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::{Activity, Instant, LocalRank, StallSettings, StallWatch};
+use steadfast_core::{Instant, LocalRank, StallSettings, StallWatch};
 use steadfast_health::Lockstep;
 use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
@@ -32,8 +32,6 @@ pub(super) struct Generation {
     /// Whether it gets on.
     pub(super) stall: StallWatch,
     stall_bounds: StallSettings,
-    /// Whether a step was ever seen, in an older generation too.
-    has_stepped: bool,
     /// Where that was seen: of several sources, the best so far alone counts.
     step_source: StepSource,
 }
@@ -82,7 +80,6 @@ impl Generation {
             *self = Generation {
                 number: view.generation,
                 stall: StallWatch::new(bounds.clone(), Instant::from_nanos(view.started_ns)),
-                has_stepped: self.has_stepped,
                 ..Generation::with_bounds(bounds)
             };
         }
@@ -179,7 +176,6 @@ impl Generation {
             self.lockstep = Lockstep::default();
             self.stall.recount();
         }
-        self.has_stepped = true;
         self.lockstep.observe(local_rank, step, at_ns);
         self.stall
             .stepped(LocalRank(local_rank), step, Instant::from_nanos(at_ns));
@@ -210,11 +206,6 @@ impl Generation {
     /// Whether its workers run, and nobody has begun to stop them.
     pub(super) fn is_active(&self) -> bool {
         self.number > 0 && !self.stopping && !self.stopped
-    }
-
-    /// Whether steps are to be expected of it: it or an older one has made some, or the user says how soon.
-    pub(super) fn expects_steps(&self, bounds: &StallSettings) -> bool {
-        self.has_stepped || bounds.fixed.contains_key(&Activity::Init)
     }
 
     /// The workers for a status reply.

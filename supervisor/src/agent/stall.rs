@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_core::{
-    Confidence, Instant, Rank, RankSigns, Stall, StallState, StallVerdict, find_culprit,
+    Activity, Confidence, Instant, Rank, RankSigns, Stall, StallState, StallVerdict, find_culprit,
 };
 use steadfast_proto::v1::{FaultClass, Finding};
+use tokio::sync::mpsc;
 
 use super::generation::Generation;
 use crate::clock;
@@ -29,6 +30,20 @@ pub(super) struct StallDesk {
     incident: Option<Incident>,
     /// Stalls so far, of all generations.
     count: u64,
+    /// Whether a step was ever seen.
+    has_stepped: bool,
+    looks: (
+        mpsc::UnboundedSender<Looked>,
+        mpsc::UnboundedReceiver<Looked>,
+    ),
+}
+
+/// What a look at the workers has shown.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// Of which stall.
+    pub(super) number: u64,
+    pub(super) ranks: Vec<RankEvidence>,
 }
 
 /// One stall.
@@ -81,11 +96,28 @@ impl StallDesk {
             options,
             incident: None,
             count: 0,
+            has_stepped: false,
+            looks: mpsc::unbounded_channel(),
+        }
+    }
+
+    /// Where what was seen is to be sent.
+    pub(super) fn sender(&self) -> mpsc::UnboundedSender<Looked> {
+        self.looks.0.clone()
+    }
+
+    /// What is seen next. Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) -> Looked {
+        match self.looks.1.recv().await {
+            Some(looked) => looked,
+            // A sender is in our own hands.
+            None => std::future::pending().await,
         }
     }
 
     /// What is to be done now.
     pub(super) fn tick(&mut self, generation: &Generation, now: Instant) -> Option<StallOrder> {
+        self.has_stepped |= generation.step.is_some();
         if self.options.action == StallAction::Off || !generation.is_active() {
             self.incident = None;
             return None;
@@ -99,21 +131,19 @@ impl StallDesk {
         if known.is_some_and(|known| known.stall.since != stall.since) {
             return self.end(now);
         }
-        let incident = match &mut self.incident {
-            Some(incident) => incident,
-            None => {
-                self.count += 1;
-                self.incident.insert(Incident {
-                    number: self.count,
-                    generation: generation.number,
-                    stall,
-                    is_looking: false,
-                    next_look: (now, stall.bound.clamp(SOONEST_LOOK, LATEST_LOOK)),
-                    verdict: None,
-                    is_settled: false,
-                })
+        let count = &mut self.count;
+        let incident = self.incident.get_or_insert_with(|| {
+            *count += 1;
+            Incident {
+                number: *count,
+                generation: generation.number,
+                stall,
+                is_looking: false,
+                next_look: (now, stall.bound.clamp(SOONEST_LOOK, LATEST_LOOK)),
+                verdict: None,
+                is_settled: false,
             }
-        };
+        });
         let (next, pause) = incident.next_look;
         if incident.is_looking || incident.is_settled || now < next {
             return None;
@@ -137,6 +167,8 @@ impl StallDesk {
         let StallState::Stalled(stall) = generation.stall.judge(now) else {
             return None;
         };
+        let bounds = &self.options.bounds.fixed;
+        let expects_steps = self.has_stepped || bounds.contains_key(&Activity::Init);
         let incident = self.incident.as_mut().filter(|incident| {
             incident.number == number
                 && incident.generation == generation.number
@@ -156,7 +188,7 @@ impl StallDesk {
         }
         let acts = is_due && self.options.action == StallAction::Restart && !verdict.is_held;
         // Before the first step it may be a program that never makes one, unless somebody has said that it must.
-        let acts = acts && generation.expects_steps(&self.options.bounds);
+        let acts = acts && expects_steps;
         incident.is_settled = is_due;
         let directory = settings.log.run_dir.join(format!(
             "incidents/generation-{}-stall-{number}",

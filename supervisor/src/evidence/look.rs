@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use steadfast_core::{Doing, KernelState};
@@ -67,7 +66,7 @@ pub(super) fn at(subject: &Subject) -> RankEvidence {
             stacks,
         });
         if look + 1 < LOOKS {
-            sleep(APART.saturating_sub(began.elapsed()));
+            pause(APART.saturating_sub(began.elapsed()));
         }
     }
     sum_up(&mut evidence, sights);
@@ -102,7 +101,7 @@ impl Stacks {
         let deadline = Instant::now() + STACKS_WITHIN;
         let (mut length, mut settled) = (before, Instant::now());
         while Instant::now() < deadline && (length == before || settled.elapsed() < SETTLED) {
-            sleep(Duration::from_millis(3));
+            pause(Duration::from_millis(3));
             let now = open(&self.file).ok()?.metadata().ok()?.len();
             if now != length {
                 (length, settled) = (now, Instant::now());
@@ -114,6 +113,15 @@ impl Stacks {
         file.take(LARGEST_STACKS).read_to_end(&mut text).ok()?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// On a thread that is there for nothing else.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "looks have to lie apart, and a file tells nobody that it has grown"
+)]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 /// Opens a plain file that somebody else writes: never a link, and without waiting for the writer of a pipe.

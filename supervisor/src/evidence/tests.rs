@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#![expect(
+    clippy::disallowed_methods,
+    reason = "something must be there that can be looked at"
+)]
 
 use std::process::{Child, Command, Stdio};
 
@@ -45,7 +49,7 @@ impl Drop for Sleeper {
 /// Looks until what is seen is as expected: a process takes a moment to get where it is going.
 #[track_caller]
 fn eventually(subject: &Subject, expected: impl Fn(&RankSigns) -> bool) -> RankEvidence {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         let evidence = look_at_all(std::slice::from_ref(subject)).remove(0);
         let signs = &evidence.signs;

@@ -105,12 +105,9 @@ pub(super) async fn open(
         managed_etcd,
         decisions,
     } = joined;
-    let (looked_sender, looked) = mpsc::unbounded_channel();
     let agent = Agent {
         generation: Generation::with_bounds(settings.stall.bounds.clone()),
         stall: StallDesk::new(settings.stall.clone()),
-        looked,
-        looked_sender,
         dying: DyingWatch::default(),
         hook,
         pages,

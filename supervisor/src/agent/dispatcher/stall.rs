@@ -7,20 +7,13 @@ use steadfast_health::progress_page::PagePhase;
 
 use super::Agent;
 use crate::agent::AgentError;
-use crate::agent::stall::StallOrder;
+use crate::agent::stall::{Looked, StallOrder};
 use crate::clock;
-use crate::evidence::{self, Bundle, RankEvidence, Subject};
+use crate::evidence::{self, Bundle, Subject};
 use crate::redact;
 
 /// Lines of each stream that are kept as evidence.
 const LAST_LINES: usize = 50;
-
-/// What a look at the workers has shown.
-#[derive(Debug)]
-pub(super) struct Looked {
-    number: u64,
-    ranks: Vec<RankEvidence>,
-}
 
 impl Agent {
     /// Whether something is to be done about a stall.
@@ -42,7 +35,7 @@ impl Agent {
     /// In a thread of its own: whatever touches a process that hangs may hang as well.
     fn look_at_workers(&self, number: u64) {
         let subjects = self.subjects();
-        let sender = self.looked_sender.clone();
+        let sender = self.stall.sender();
         // Without a thread nothing is seen, and the stall is looked at no more.
         let _nothing_seen = std::thread::Builder::new()
             .name("evidence".to_owned())

@@ -23,7 +23,7 @@ fn trained(end: Instant) -> Generation {
         });
     }
     for step in 1..=40 {
-        let at = end - Duration::from_millis(8_000) + Duration::from_millis(200 * step);
+        let at = end - Duration::from_secs(8) + Duration::from_millis(200 * step);
         for local_rank in 0..2 {
             generation.printed(1, local_rank, step, at.as_nanos());
         }
@@ -79,7 +79,7 @@ fn a_stall_that_passes_is_over_and_the_next_one_is_another() {
         "{order:?}"
     );
     assert!(desk.tick(&generation, late).is_none());
-    let later = late + Duration::from_secs(600);
+    let later = late + Duration::from_mins(10);
     assert!(matches!(
         desk.tick(&generation, later),
         Some(StallOrder::Look { number: 2 })

@@ -92,7 +92,7 @@ fn the_first_step_may_take_long_and_bounds_can_be_set() {
     watch
         .settings
         .fixed
-        .insert(Activity::Train, Duration::from_secs(60));
+        .insert(Activity::Train, Duration::from_mins(1));
     moves(&watch, end + 59_000);
 }
 
