@@ -81,7 +81,13 @@ nothing_is_left() {
     say "no process and no temporary file is left"
 }
 
-simulation() { target/debug/steadfast-chaos sim --schedules 2000; }
+# The simulator is a small crate of its own, so that it is soon built with all optimisations.
+simulation() {
+    cargo build --release --locked -p steadfast-sim
+    target/release/steadfast-sim --replay chaos/regressions
+    target/release/steadfast-sim --nodes 8 --schedules "$1"
+    target/release/steadfast-sim --nodes 1000 --schedules "$2"
+}
 
 # That the benchmarks work. What they measure on a debug build beside other stages means nothing.
 benchmarks_in_short() {
@@ -95,7 +101,6 @@ benchmarks() {
     with_temporary target/release/steadfast-chaos bench recovery
     with_temporary target/release/steadfast-chaos bench idle
     with_temporary target/release/steadfast-chaos bench output
-    target/release/steadfast-chaos sim --schedules 100000
 }
 
 doc_pages() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
@@ -109,12 +114,14 @@ stage "tests" with_temporary cargo nextest run --workspace --locked --profile ci
 stage "documentation tests" with_temporary cargo test --workspace --doc --locked
 stage "documentation" doc_pages
 stage "example jobs" with_temporary python3 examples/self_check.py
-stage "simulation" simulation
+stage "simulation" simulation 100000 20
 stage "benchmarks in short" benchmarks_in_short
 if "$all"; then
     stage "setup of cargo-deny" setup_cargo_deny
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources
     stage "long suites" long_suites
+    stage "long simulation" simulation 2000000 100
+    stage "planted bugs" scripts/mutants.sh
     stage "benchmarks" benchmarks
 fi
 stage "leftovers" nothing_is_left
