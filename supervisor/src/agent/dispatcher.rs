@@ -118,10 +118,6 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(effect) = inputs.effects.recv() => agent.on_effect(effect).await?,
             Some(event) = agent.output_events.recv() => agent.on_output(event).await?,
             Some(event) = agent.page_events.recv() => agent.on_page(event).await?,
-<<<<<<< HEAD
-            looked = agent.stall.next() => agent.on_looked(looked).await?,
-=======
->>>>>>> hang
             Some(event) = agent.checkpoint_events.recv() => agent.on_checkpoint(event).await?,
             looked = agent.stall.next() => agent.on_looked(looked).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
