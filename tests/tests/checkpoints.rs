@@ -72,6 +72,7 @@ fn checkpoints_are_noticed_while_the_workers_run_and_remembered() {
         &[],
         "save saves/ckpt_10.pt; while ! [ -e finish ]; do sleep 0.1; done",
     );
+    job.eventually("the agent", Job::status);
     job.eventually("the checkpoint", |job| {
         job.journal_of("checkpoint.made").into_iter().next()
     });

@@ -20,7 +20,7 @@ use crate::managed_etcd::{Departure, Layout};
 async fn write(store: &EtcdStore, key: &str) -> bool {
     let put = Operation::Put {
         key: key.to_owned(),
-        value: "1".to_owned().into(),
+        value: "1".into(),
         lease: None,
     };
     let done = store.transact(Transaction {
