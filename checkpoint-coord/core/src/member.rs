@@ -58,6 +58,10 @@ pub enum MemberState {
 
 /// Looks after one node's workers. See the crate's documentation for how it is driven.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent of each other, and looked at in different files"
+)]
 pub struct Member {
     settings: MemberSettings,
     view: View,

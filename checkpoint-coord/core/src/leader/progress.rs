@@ -86,10 +86,11 @@ impl Progress {
             .min()
     }
 
-    /// How long that one step can take: as long as any that was seen, else `window`.
+    /// How long that one step can take: twice as long as any that was seen, since it is one that something has disturbed;
+    /// else `window`.
     pub(super) fn one_step(&self, window: Duration) -> Duration {
         match self.own {
-            Some(_) if self.longest_gap > Duration::ZERO => self.longest_gap.min(window),
+            Some(_) if self.longest_gap > Duration::ZERO => (self.longest_gap * 2).min(window),
             _ => window,
         }
     }
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(progress.over_since(), Some(at(14)));
         assert_eq!(
             progress.one_step(Duration::from_secs(9)),
-            Duration::from_secs(3)
+            Duration::from_secs(6)
         );
         progress.note_death(Generation(1), at(12));
         progress.note_death(Generation(1), at(13));
