@@ -136,7 +136,7 @@ struct MembersArgs {
     /// Number of faults
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     reps: u32,
-    /// Use this etcd, such as etcd://HOST:2379 without TLS [default: one is started, and removed]
+    /// Use this etcd, such as `etcd://HOST:2379`, without TLS [default: one is started, and removed]
     #[arg(long, value_name = "URI")]
     etcd: Option<String>,
     /// The etcd to start [default: the one on PATH]

@@ -301,7 +301,8 @@ impl Checker {
 
     /// A lease has run out, and with it the node's record: its workers must be dead, or steps vouch for them.
     fn lease_ran_out(&self, node: usize, vouched: bool) -> Checked {
-        if self.paused.contains(&node) || vouched {
+        // A machine that stood still past its fence needs a moment for it when it wakes.
+        if self.has_stood_still(node) || vouched {
             return Ok(());
         }
         if let Some(worker) = self.living_on(node) {

@@ -213,7 +213,14 @@ impl Member {
                 reason: "the plan is older than this node's registration".to_owned(),
             });
         } else {
-            self.work = Some(work.never_started(now));
+            // An earlier agent may have told the keeper to start it, which has not come to that yet: it must never do so.
+            let reason = format!(
+                "generation {} is over before it began here",
+                work.generation
+            );
+            let grace = self.settings.restart_grace;
+            self.work = Some(work);
+            self.order_stop(now, TERMINATE, grace, reason, effects);
         }
     }
 

@@ -63,13 +63,6 @@ impl Work {
         }
     }
 
-    /// Work that ends before it began: no worker was ever started.
-    pub(crate) fn never_started(mut self, now: Instant) -> Self {
-        self.stop_began = Some(now);
-        self.stopped = Some(Vec::new());
-        self
-    }
-
     /// How far it is; `None` while the workers are being started.
     pub(crate) fn phase(&self) -> Option<MemberPhase> {
         if self.stopped.is_some() {
