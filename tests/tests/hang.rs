@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Trainings that hang: the rank that holds up the others is named, and the job goes on without a person.
 
+#![expect(clippy::unwrap_used, reason = "this is test code")]
+
 use std::path::Path;
 
 use nix::sys::signal::Signal;

@@ -479,9 +479,8 @@ async fn a_plan_that_comes_before_the_lease_is_renewed_waits_for_that() {
     let mut second = Life::with(store, of_two("b"));
     second.tell(resume()).await;
     let started = loop {
-        match second.effects.recv().await.unwrap() {
-            HostEffect::Start { plan } => break plan.generation,
-            _ => {}
+        if let HostEffect::Start { plan } = second.effects.recv().await.unwrap() {
+            break plan.generation;
         }
     };
     assert_eq!(started, Generation(1));

@@ -136,7 +136,7 @@ impl Pair {
                 simulated.then.push(delete);
                 continue;
             }
-            let value = self.random.next().to_string();
+            let value = self.random.draw().to_string();
             let lease = self.random.chance(50).then(|| self.lease()).flatten();
             let put = |lease| Operation::Put {
                 key: key.clone(),
