@@ -18,7 +18,7 @@ use crate::server::{Etcd, Server};
 on_each_etcd!(random_operations_end_alike);
 
 /// Longer than any test; leases that run out are another matter.
-const LEASE: Duration = Duration::from_secs(600);
+const LEASE: Duration = Duration::from_mins(10);
 const SEQUENCES: u64 = 12;
 const OPERATIONS: usize = 120;
 
