@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Workers resume from whole checkpoints; torn ones are out of their way before they start.
 
+#![expect(clippy::unwrap_used, reason = "this is test code")]
+
 use std::fs;
 
 use steadfast_tests::{Job, Launch};
