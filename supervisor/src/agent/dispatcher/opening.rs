@@ -17,6 +17,7 @@ use crate::agent::decisions::{self, Decisions, JobStore};
 use crate::agent::dying::DyingWatch;
 use crate::agent::fencing::Fencing;
 use crate::agent::generation::Generation;
+use crate::agent::kernel_log::FromKernelLog;
 use crate::agent::link::{Arrival, Link};
 use crate::agent::node_watch::NodeWatch;
 use crate::agent::nvml_watch::NvmlWatch;
@@ -86,12 +87,7 @@ pub(super) async fn open(
     let (pages, page_events) = watch_pages(&hook)?;
     let (checkpoints, checkpoint_events) = watch_checkpoints(&settings)?;
     let node = NodeWatch::new(&settings, welcome.started_ns, &launch::own_environment);
-    let kernel_log = kernel_log::start(&settings, &welcome.runtime_dir).map_err(|source| {
-        AgentError::System {
-            what: "start the kernel log's thread",
-            source,
-        }
-    })?;
+    let kernel_log = watch_kernel_log(&settings, &welcome)?;
     let joined = match join(&settings, &welcome, store_memory, &outputs).await {
         Ok(joined) => joined,
         Err(error) if welcome.incarnation == 1 && settings.coordination.is_fenced() => {
@@ -143,6 +139,16 @@ pub(super) async fn open(
             messages,
         },
     )))
+}
+
+fn watch_kernel_log(
+    settings: &Settings,
+    welcome: &Welcome,
+) -> Result<mpsc::Receiver<FromKernelLog>, AgentError> {
+    kernel_log::start(settings, &welcome.runtime_dir).map_err(|source| AgentError::System {
+        what: "start the kernel log's thread",
+        source,
+    })
 }
 
 fn watch_pages(hook: &Hook) -> Result<(PageWatch, mpsc::UnboundedReceiver<PageEvent>), AgentError> {
