@@ -90,8 +90,6 @@ fn a_lease_that_is_renewed_in_time_ends_nobody() {
     let voice = job.voice();
     voice.fence(SHORT, LEASE_ALONE, None);
     voice.fence(LONG, LEASE_ALONE, None);
-    // An agent that was respawned may know less; that takes nothing back.
-    voice.fence(Duration::ZERO, LEASE_ALONE, None);
     pause(SHORT);
     job.touch("go");
     job.wait().ended_with(0);
