@@ -89,9 +89,9 @@ impl Agent {
             command: redact::command(&self.settings.command.argv),
             dropped: self.dropped(),
             health: [
-                self.stall.status(&self.generation).into_iter().collect(),
                 self.node.status(),
                 self.nvml.status(),
+                self.stall.status(&self.generation).into_iter().collect(),
             ]
             .concat(),
         }
