@@ -121,6 +121,11 @@ impl Program {
         writeln!(stdin, "{line}").map_err(|error| Failure::write(&self.name, error))
     }
 
+    /// Whether its end has not been seen yet; its process id means nothing afterwards.
+    pub(super) fn may_run(&self) -> bool {
+        self.ended.is_none()
+    }
+
     /// An error with its last words if the program has ended.
     pub(super) fn must_run(&mut self) -> Result<(), Failure> {
         match self.look()? {

@@ -245,6 +245,8 @@ fn measure(
 fn strike(cluster: &mut Cluster, case: Case, rank: u32) -> Result<u64, Failure> {
     let gone = || Failure::Unexpected(format!("rank {rank} cannot be found"));
     let worker = cluster.worker_of(rank).ok_or_else(gone)?;
+    // A process id that is nowhere below our launchers may be somebody else's by now.
+    let index = cluster.node_of(worker).ok_or_else(gone)?;
     if case == Case::RankKilled {
         let fault = now_ns();
         kill_process(pid_of(worker).ok_or_else(gone)?, Signal::KILL).map_err(|error| {
@@ -252,7 +254,6 @@ fn strike(cluster: &mut Cluster, case: Case, rank: u32) -> Result<u64, Failure> 
         })?;
         return Ok(fault);
     }
-    let index = cluster.node_of(worker).ok_or_else(gone)?;
     let node = cluster.nodes.remove(index);
     let fault = now_ns();
     match case {

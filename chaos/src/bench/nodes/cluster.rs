@@ -249,6 +249,9 @@ impl Cluster {
 impl Node {
     /// Sends a signal to the launcher and to all that is below it, as near to at once as it goes.
     pub(super) fn signal_all(&self, signal: Signal) {
+        if !self.program.may_run() {
+            return;
+        }
         for process in processes::tree(self.program.pid()) {
             if let Some(process) = pid_of(process) {
                 let _already_gone = kill_process(process, signal);
