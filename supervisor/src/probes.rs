@@ -3,7 +3,7 @@
 //!
 //! A call into a GPU driver, or into a file system whose server is gone, can sleep in the kernel beyond SIGKILL. So the
 //! agent starts the same binary again for it, listens, and waits for nothing. Which call a probe is in, and since when, it
-//! writes into a [`Page`] that both share: a process that hangs can send no message.
+//! writes into a page that both share: a process that hangs can send no message.
 //!
 //! Invariants:
 //! - PB-1: a probe dies with its agent, by the parent-death signal; one that the kernel cannot kill is nobody's to wait for.
