@@ -2,7 +2,7 @@
 //! A stand-in for NVIDIA's management library (`libnvidia-ml.so.1`): any number of GPUs, and faults on demand.
 //!
 //! It answers the calls that a supervisor makes, with the C interface of the real one, from a JSON file that
-//! `STEADFAST_FAKE_NVML` names ([`state::State`] says what can stand there). The file is looked at in every call, so a
+//! `STEADFAST_FAKE_NVML` names (`state::State` says what can stand there). The file is looked at in every call, so a
 //! change acts at once, on all processes that have loaded the library; write it beside and rename it into place.
 //!
 //! Invariants:
