@@ -130,7 +130,7 @@ impl Cluster {
             &coord,
             &"--job",
             &"bench",
-            &"--node",
+            &"--node-name",
             &name,
             &"--address",
             &"127.0.0.1",
