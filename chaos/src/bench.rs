@@ -16,5 +16,6 @@ pub(crate) mod nodes;
 pub(crate) mod output;
 mod processes;
 pub(crate) mod recovery;
+mod report;
 mod statistics;
 mod waiting;

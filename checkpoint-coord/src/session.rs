@@ -141,10 +141,10 @@ enum Input {
 
 impl<S: Store, C: Clock> Session<S, C> {
     async fn run(&mut self) -> Result<Option<JobResult>, SessionError> {
+        self.show_peers();
         loop {
             self.campaign();
             self.show();
-            self.show_peers();
             self.tell_fence()?;
             self.start_held_back()?;
             if let Some(result) = self.result.take() {
@@ -159,6 +159,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                         self.tell_member(MemberEvent::Changed(batch))?;
                     }
                     self.tell_leader(LeaderEvent::Changed(batches))?;
+                    self.show_peers();
                 }
                 Input::Watched(Err(error)) => {
                     tracing::warn!(%error, "The watch of the store has ended; reading it anew.");
@@ -374,6 +375,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         } else {
             self.tell_leader(LeaderEvent::Relisted { entries, revision })?;
         }
+        self.show_peers();
         Ok(())
     }
 
@@ -546,7 +548,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         });
     }
 
-    /// Shows who leads, and to a leader, who the members are.
+    /// Shows who leads, and to a leader, who the members are: after every news from the store, where all of it stands.
     fn show_peers(&self) {
         let peers = Peers::of(self.member.view(), self.leader.as_ref());
         self.ports.peers.send_if_modified(|shown| {

@@ -42,6 +42,8 @@ pub(crate) enum Author {
     Leader {
         node: usize,
         epoch: i64,
+        /// When it decided to, in virtual microseconds; the write may have been long on its way.
+        decided: u64,
     },
     /// A lease has run out.
     Expiry,
@@ -100,6 +102,8 @@ pub(crate) struct Checker {
     result_at: i64,
     /// Who leads, by the store's record, and since which revision.
     office: Option<(usize, i64)>,
+    /// When the leader decided on what is being written.
+    decided: u64,
     budget: Budget,
     /// A generation that was succeeded at that revision; free if that costs nothing.
     succeeded: Option<(i64, u64, bool)>,
@@ -140,6 +144,7 @@ impl Checker {
             result: None,
             result_at: 0,
             office: None,
+            decided: 0,
             budget: Budget::new(limits.max_restarts),
             succeeded: None,
             alive: BTreeMap::new(),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::job::{Job, Launcher, LauncherKind, Work};
 use super::launch::{python, steadfast_or_default};
 use super::processes::{self, Usage};
+use super::report;
 use super::waiting::{heed_interrupts, now_ns, pause, wait_for};
 use crate::failure::Failure;
 
@@ -102,14 +103,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
         pss_megabytes_limit: MEMORY_LIMIT,
         within_limits: total.cpu_percent <= CPU_LIMIT && total.pss_megabytes <= MEMORY_LIMIT,
     };
-    let written = if options.json {
-        serde_json::to_writer_pretty(&mut *out, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
-    } else {
-        report.write(out)
-    };
-    written.map_err(|error| Failure::write("the report", error))?;
+    report::write(&report, options.json, out, |out| report.write(out))?;
     Ok(report.within_limits || !options.check)
 }
 

@@ -13,7 +13,7 @@ use super::launch::{
 };
 use super::statistics::{Summary, milliseconds};
 use super::waiting::heed_interrupts;
-use super::{job, processes};
+use super::{job, processes, report};
 use crate::failure::Failure;
 
 /// Most time for one run.
@@ -70,14 +70,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
         ratio: supervised.median / direct.median.max(1e-3),
         missing_bytes,
     };
-    let written = if options.json {
-        serde_json::to_writer_pretty(&mut *out, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
-    } else {
-        report.write(out)
-    };
-    written.map_err(|error| Failure::write("the report", error))?;
+    report::write(&report, options.json, out, |out| report.write(out))?;
     Ok(report.missing_bytes == 0)
 }
 

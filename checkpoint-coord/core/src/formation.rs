@@ -21,10 +21,12 @@ pub(crate) fn arrange<'a>(
         .filter(|(node, _)| !planned.contains(**node))
         .map(|(_, record)| *record)
         .collect();
-    newcomers.sort_by_key(|record| {
+    newcomers.sort_by_cached_key(|record| {
         let location = &record.location;
         let place = location.place.unwrap_or(u32::MAX);
-        (place, &location.topology, &record.node)
+        let levels = location.topology.iter();
+        let levels: Vec<_> = levels.map(|(level, name)| (level, natural(name))).collect();
+        (place, levels, natural(&record.node.0))
     });
     let mut chosen = Vec::new();
     for member in previous {
@@ -34,6 +36,33 @@ pub(crate) fn arrange<'a>(
     chosen.extend(newcomers);
     chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     chosen
+}
+
+/// By what names are ordered: numbers in them as numbers, so that `gpu9` comes before `gpu10`. The name itself comes last,
+/// so that no two names are equal.
+fn natural(name: &str) -> (Vec<(&str, u64)>, &str) {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let (words, after) = rest.split_at(
+            rest.find(|c: char| c.is_ascii_digit())
+                .unwrap_or(rest.len()),
+        );
+        let (digits, after) = after.split_at(
+            after
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(after.len()),
+        );
+        // A number that is too large to be one comes after all others, and none before them.
+        let number = if digits.is_empty() {
+            0
+        } else {
+            digits.parse().unwrap_or(u64::MAX)
+        };
+        parts.push((words, number));
+        rest = after;
+    }
+    (parts, name)
 }
 
 /// Takes the newcomer that shares most with the place of `gone`; the first of those that share as much.
@@ -142,6 +171,17 @@ mod tests {
             placed("d", Some(0), "r9"),
         ];
         assert_eq!(names(&all, &[], 4), ["d", "c", "b", "a"]);
+    }
+
+    #[test]
+    fn numbers_in_names_are_numbers() {
+        let all = [
+            placed("gpu10", None, "r10"),
+            placed("gpu9", None, "r9"),
+            placed("gpu009", None, "r9"),
+            placed("gpu", None, "r9"),
+        ];
+        assert_eq!(names(&all, &[], 4), ["gpu", "gpu009", "gpu9", "gpu10"]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct NodeRange {
 /// When a job that runs on fewer nodes than it could takes in more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Grow {
-    /// Only when it restarts anyway.
+    /// Not even when it restarts for another reason.
     Never,
     /// After the next checkpoint.
     AtCheckpoint,

@@ -11,8 +11,6 @@ const HEEDED_WITHIN: u64 = 5_000_000;
 
 /// How late the leader may hear of a step, in virtual microseconds.
 const HEARD_WITHIN: u64 = 1_000_000;
-/// How long a slow store that loses answers takes for what a leader has decided.
-const WRITTEN_WITHIN: u64 = 5_000_000;
 
 /// What has happened.
 #[derive(Debug)]
@@ -156,15 +154,12 @@ impl Causes {
         at + HEEDED_WITHIN < self.now && self.lagging_until < self.now
     }
 
-    /// Whether steps of the generation that the leader must have heard of have shown, for as long as it can have taken to
-    /// decide and to write, that its workers live.
-    pub(super) fn is_vouched_for(&self, generation: u64, window: u64) -> bool {
+    /// Whether steps of the generation that the leader must have heard of at that time were so young then that its workers
+    /// were known to live.
+    pub(super) fn is_vouched_for(&self, generation: u64, window: u64, decided: u64) -> bool {
         let steps = self.steps.get(&generation).map_or(&[][..], Vec::as_slice);
-        let heard = steps.partition_point(|at| at + HEARD_WITHIN <= self.now);
-        let heard = steps.get(..heard).unwrap_or_default();
-        let is_young = heard.last().is_some_and(|at| self.now < at + window);
-        let recent = heard.windows(2).rev();
-        let mut recent = recent.take_while(|pair| pair[1] + WRITTEN_WITHIN > self.now);
-        is_young && recent.all(|pair| pair[1] < pair[0] + window)
+        let heard = steps.partition_point(|at| at + HEARD_WITHIN <= decided);
+        let last = heard.checked_sub(1).and_then(|index| steps.get(index));
+        last.is_some_and(|at| decided < at + window)
     }
 }

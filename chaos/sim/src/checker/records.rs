@@ -42,6 +42,9 @@ impl Checker {
             }
             ("job/plan" | "job/ledger" | "job/result", Some(_)) => {
                 self.is_in_office(key, author)?;
+                if let Author::Leader { decided, .. } = author {
+                    self.decided = *decided;
+                }
             }
             _ => {}
         }
@@ -71,7 +74,7 @@ impl Checker {
     fn is_in_office(&self, key: &str, author: &Author) -> Checked {
         let holder = self.office;
         match author {
-            Author::Leader { node, epoch } if holder == Some((*node, *epoch)) => Ok(()),
+            Author::Leader { node, epoch, .. } if holder == Some((*node, *epoch)) => Ok(()),
             _ => {
                 let message =
                     format!("{key} was written by {author:?}, but {holder:?} is in office");
@@ -162,7 +165,7 @@ impl Checker {
         }
         // A lost lease ends it where steps do not vouch for the workers, as far as the leader has heard of them.
         let window = (plan.window / 100 * 98).saturating_sub(HEARD_WITHIN);
-        let vouched = self.causes.is_vouched_for(generation, window);
+        let vouched = self.causes.is_vouched_for(generation, window, self.decided);
         if self.causes.is_disturbed() && !vouched {
             return Ok(());
         }

@@ -168,6 +168,7 @@ impl World {
                 let author = Author::Leader {
                     node: call.from.node,
                     epoch: epoch.0,
+                    decided: call.sent,
                 };
                 self.transact(transaction, &author)?.map(Answer::Outcome)
             }

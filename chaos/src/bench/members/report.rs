@@ -4,19 +4,13 @@
 use std::io::{self, Write};
 
 use super::{Report, Restart};
+use crate::bench::report;
 use crate::bench::statistics::Summary;
 use crate::failure::Failure;
 
 impl Report {
     pub(super) fn write(&self, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-        let written = if json {
-            serde_json::to_writer_pretty(&mut *out, self)
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else {
-            self.write_text(out)
-        };
-        written.map_err(|error| Failure::write("the report", error))
+        report::write(self, json, out, |out| self.write_text(out))
     }
 
     fn write_text(&self, out: &mut impl Write) -> io::Result<()> {

@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use super::{Case, Report, share};
+use crate::bench::report;
 use crate::failure::Failure;
 
 impl Case {
@@ -21,14 +22,7 @@ impl Case {
 
 impl Report {
     pub(super) fn write(&self, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-        let written = if json {
-            serde_json::to_writer_pretty(&mut *out, self)
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
-        } else {
-            self.write_text(out)
-        };
-        written.map_err(|error| Failure::write("the report", error))
+        report::write(self, json, out, |out| self.write_text(out))
     }
 
     fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
