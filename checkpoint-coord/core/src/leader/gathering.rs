@@ -88,7 +88,7 @@ impl Leader {
                 self.set(state, &reason);
                 if now >= until {
                     let ledger = self.ledger();
-                    let ending = too_few(spec, 0);
+                    let ending = out_of_sight(spec, &lost);
                     self.end(plan.generation, &ledger, ending, effects);
                 } else {
                     self.wake(until);
@@ -298,6 +298,18 @@ fn choose(
         patience.as_secs()
     );
     Choice::Wait(until, reason)
+}
+
+/// Nobody can say whether the workers of lost nodes still train.
+fn out_of_sight(spec: &JobSpec, lost: &str) -> Ending {
+    let seconds = spec.wait_for_nodes().as_secs();
+    Ending {
+        message: format!(
+            "nothing was heard of {lost} for {seconds} s, and no node that is left has seen the training end there, so no \
+             other node could take over: see what became of {lost}, end what still runs there, then start the job again"
+        ),
+        ..too_few(spec, 0)
+    }
 }
 
 fn too_few(spec: &JobSpec, there: u32) -> Ending {

@@ -46,11 +46,10 @@ impl Leader {
             return None;
         }
         let newest = self.newest_checkpoint(plan);
-        let (_, known) = *self
-            .growing
-            .since
-            .take_if(|(generation, _)| *generation == plan.generation)
-            .get_or_insert((plan.generation, newest));
+        let known = match self.growing.since {
+            Some((generation, known)) if generation == plan.generation => known,
+            _ => newest,
+        };
         self.growing.since = Some((plan.generation, known));
         if spec.grow == Grow::AtCheckpoint && newest <= known {
             return None;

@@ -188,7 +188,13 @@ fn a_leader_that_sees_nothing_of_the_training_starts_no_twin() {
             .contains("nobody that is left has seen")
     );
     bench.wait(60 * SECOND);
-    assert_eq!(bench.result().rule, EndRule::NotEnoughNodes);
+    let result = bench.result();
+    assert_eq!(result.rule, EndRule::NotEnoughNodes);
+    assert!(
+        result.message.contains("end what still runs there"),
+        "{}",
+        result.message
+    );
 }
 
 #[test]
