@@ -52,7 +52,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                     tracing::warn!(%error, "The store cannot be used yet; it is tried again.");
                     tokio::time::sleep(RETRY).await;
                 }
-                Err(error) => return Err(error),
+                Err(_) => {}
             }
         };
         settings.member.lease = Some(opened.lease.id());
@@ -163,16 +163,21 @@ async fn take_lease<S: Store, C: Clock>(
         .member(&settings.member.node)
         .filter(|record| record.value.incarnation == settings.member.incarnation);
     let sent = clock.now();
-    if let Some(lease) = own.and_then(|record| record.lease)
-        && store.lease_keepalive(lease).await.is_ok()
-    {
-        // It may be one of the short ones.
-        let ttl = if settings.member.shared {
-            settings.lease_ttl.min(settings.witness_lease_ttl)
-        } else {
-            settings.lease_ttl
-        };
-        return Ok(Held::granted(lease, ttl, sent).with_record());
+    if let Some(lease) = own.and_then(|record| record.lease) {
+        match store.lease_keepalive(lease).await {
+            Ok(()) => {
+                // It may be one of the short ones.
+                let ttl = if settings.member.shared {
+                    settings.lease_ttl.min(settings.witness_lease_ttl)
+                } else {
+                    settings.lease_ttl
+                };
+                return Ok(Held::granted(lease, ttl, sent).with_record());
+            }
+            Err(StoreError::LeaseNotFound(_)) => {}
+            // The record may well be bound to it still. Another lease would vouch for nothing, and cost the workers.
+            Err(error) => return Err(error),
+        }
     }
     let sent = clock.now();
     let lease = store.lease_grant(settings.lease_ttl).await?;

@@ -502,3 +502,35 @@ async fn a_plan_that_comes_before_the_lease_is_renewed_waits_for_that() {
         "{vouched_until:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_agent_takes_no_other_lease_because_the_old_one_could_not_be_renewed_at_once() {
+    let deaf = Deaf {
+        store: EmbeddedStore::open(MemoryMedium::default()).unwrap(),
+        is_deaf: Arc::new(AtomicBool::new(false)),
+    };
+    let mut settings = settings(3);
+    settings.member.spec = JobSpec::new(2, 2, 3, "digest".to_owned());
+    settings.member.shared = true;
+    let record = async || {
+        let own = settings.member.keys.member(&settings.member.node);
+        deaf.store.get(&own).await.unwrap().0
+    };
+    let first = Life::with(deaf.clone(), settings.clone());
+    first.tell(Host::new(&[]).resume()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let lease = record().await.unwrap().lease;
+    first.task.abort();
+    deaf.is_deaf.store(true, Ordering::Relaxed);
+    settings.resumed = true;
+    let mut second = Life::with(deaf.clone(), settings.clone());
+    second.tell(Host::new(&[]).resume()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(second.effects.try_recv().is_err(), "nothing is known yet");
+    deaf.is_deaf.store(false, Ordering::Relaxed);
+    let HostEffect::Fence { lease_until, .. } = second.effects.recv().await.unwrap() else {
+        panic!("no fence");
+    };
+    assert!(lease_until > Instant::default());
+    assert_eq!(record().await.unwrap().lease, lease);
+}
