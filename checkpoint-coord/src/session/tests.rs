@@ -525,7 +525,7 @@ async fn a_new_agent_takes_no_other_lease_because_the_old_one_could_not_be_renew
     settings.resumed = true;
     let mut second = Life::with(deaf.clone(), settings.clone());
     second.tell(Host::new(&[]).resume()).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(second.effects.try_recv().is_err(), "nothing is known yet");
     deaf.is_deaf.store(false, Ordering::Relaxed);
     let HostEffect::Fence { lease_until, .. } = second.effects.recv().await.unwrap() else {
