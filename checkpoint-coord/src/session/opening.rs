@@ -52,7 +52,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                     tracing::warn!(%error, "The store cannot be used yet; it is tried again.");
                     tokio::time::sleep(RETRY).await;
                 }
-                Err(_) => {}
+                Err(error) => return Err(error),
             }
         };
         settings.member.lease = Some(opened.lease.id());
