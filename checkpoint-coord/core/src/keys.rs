@@ -22,6 +22,7 @@ pub(crate) enum KeyKind {
     Findings(Generation, NodeName),
     Ledger,
     Result,
+    Checkpoint(u64),
     Other,
 }
 
@@ -88,6 +89,16 @@ impl Keys {
         format!("{}job/ledger", self.prefix)
     }
 
+    /// What the records of all committed checkpoints begin with.
+    pub fn checkpoints(&self) -> String {
+        format!("{}checkpoints/", self.prefix)
+    }
+
+    /// That the checkpoint of a step is committed.
+    pub fn checkpoint(&self, step: u64) -> String {
+        format!("{}checkpoints/{step}", self.prefix)
+    }
+
     /// How the job ended.
     pub fn result(&self) -> String {
         format!("{}job/result", self.prefix)
@@ -113,6 +124,9 @@ impl Keys {
 fn nested_kind(rest: &str) -> KeyKind {
     if let Some(node) = rest.strip_prefix("members/") {
         return KeyKind::Member(NodeName(unescape(node)));
+    }
+    if let Some(step) = rest.strip_prefix("checkpoints/") {
+        return step.parse().map_or(KeyKind::Other, KeyKind::Checkpoint);
     }
     let parsed = rest
         .strip_prefix("findings/")

@@ -10,6 +10,8 @@ mod event;
 mod gathering;
 mod growing;
 mod progress;
+mod resuming;
+mod saving;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
 use gathering::Gathering;
 use growing::Growing;
 use progress::Progress;
+use saving::Saving;
 use standing::{Seen, Standing};
 
 /// How long to wait before a write that failed or was refused is tried again, when nothing else changes.
@@ -70,6 +73,7 @@ pub struct Leader {
     progress: Progress,
     gathering: Gathering,
     growing: Growing,
+    saving: Saving,
 }
 
 impl Leader {
@@ -89,6 +93,7 @@ impl Leader {
             progress: Progress::default(),
             gathering: Gathering::default(),
             growing: Growing::default(),
+            saving: Saving::default(),
         }
     }
 
@@ -224,10 +229,10 @@ impl Leader {
     ) {
         self.gathering.pause();
         let standings = self.standings(now, plan);
-        if standings
+        let all_completed = standings
             .iter()
-            .all(|(_, standing)| *standing == Standing::Completed)
-        {
+            .all(|(_, standing)| *standing == Standing::Completed);
+        if all_completed && !saving::ends_after(plan) {
             self.succeed(plan, effects);
         } else if standings.iter().all(|(_, standing)| standing.is_over()) {
             if self.await_safety(now, spec, plan, &standings, effects) {
@@ -238,9 +243,11 @@ impl Leader {
             let reason = format!("waiting for the workers to be stopped on {waiting}");
             self.set(LeaderState::Draining(plan.generation), &reason);
         } else if let Some(phase) = self.reason_to_drain(plan, &standings) {
-            self.drain(plan, phase, effects);
+            self.save_and_drain(now, plan, &standings, phase, effects);
         } else if let Some(phase) = self.reason_to_grow(now, spec, plan) {
-            self.drain(plan, phase, effects);
+            self.save_and_drain(now, plan, &standings, phase, effects);
+        } else if self.save_and_go_on(now, plan, &standings, effects) {
+            // The reason was set there.
         } else if let Some(witness_ms) = self.wider_witness(now, spec, plan) {
             let wider = Course {
                 witness_ms,
@@ -268,7 +275,9 @@ impl Leader {
             let signal = match request.kind {
                 RequestKind::Stop { signal, .. } => signal,
                 // The others are stopped as for any restart, whatever the signal was that the one got.
-                RequestKind::Restart | RequestKind::Leave { .. } => TERMINATE,
+                RequestKind::Restart
+                | RequestKind::Checkpoint { .. }
+                | RequestKind::Leave { .. } => TERMINATE,
             };
             return Some(PlanPhase::Drain {
                 signal,
@@ -338,7 +347,7 @@ impl Leader {
             .cloned()
     }
 
-    fn requests(&self) -> impl Iterator<Item = &Request> {
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
         let members = self.view.members().values();
         let of_members = members.filter_map(|record| record.value.request.as_ref());
         let of_the_plan = self.view.plan().and_then(|plan| plan.value.phase.request());

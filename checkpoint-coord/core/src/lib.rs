@@ -46,10 +46,11 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use records::{
-    AgentEndpoint, Course, EndRule, Endpoint, Exclusion, FindingsRecord, Grow, JobOutcome,
-    JobResult, JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord,
-    PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase, RECORD_VERSION, RecordError,
-    Request, RequestKind, WitnessMode, WitnessReport,
+    AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
+    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,
+    MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase,
+    RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans, SaveOrder,
+    SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
 };
 pub use stall::{
     Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,

@@ -38,7 +38,12 @@ impl World {
                     self.kill_workers(index, generation.0);
                 }
             }
-            MemberEffect::Write(_) | MemberEffect::Say(_) | MemberEffect::Finish(_) => {}
+            MemberEffect::Write(_)
+            | MemberEffect::Save { .. }
+            | MemberEffect::SaveEnded { .. }
+            | MemberEffect::Postpone { .. }
+            | MemberEffect::Say(_)
+            | MemberEffect::Finish(_) => {}
         }
         Ok(())
     }

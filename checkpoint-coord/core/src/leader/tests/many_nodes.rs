@@ -64,6 +64,7 @@ fn leave(record: &mut MemberRecord) {
             signal: 15,
             grace_ms: None,
         },
+        save_ms: 0,
         reason: "signal 15 was received".to_owned(),
     });
 }
