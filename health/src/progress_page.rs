@@ -42,6 +42,8 @@ pub struct Page {
     pub collectives: Option<(u64, u64)>,
     /// The step at which a checkpoint was asked for, if one was.
     pub checkpoint_request: Option<u64>,
+    /// When the program last asked whether a checkpoint is wanted, if it ever did, in nanoseconds of the monotonic clock.
+    pub asked_ns: Option<u64>,
     /// The step of the last checkpoint that the process has finished, if it said so.
     pub checkpoint_done: Option<u64>,
     /// Where that checkpoint is, if the process said so.

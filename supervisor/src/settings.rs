@@ -69,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) stop_grace: Duration,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// How long a checkpoint may take that was asked for before something that can wait for it.
+    pub(crate) checkpoint_timeout: Duration,
     /// What is done about a training that has stalled.
     pub(crate) stall: Stall,
     /// Size limit of a worker's core dump.

@@ -12,6 +12,8 @@ use super::{Page, PagePhase, PageStep, StepSource};
 pub const PAGE_SIZE: usize = 4096;
 /// Where the supervisor writes the step at which it wants a checkpoint.
 pub(super) const REQUEST_AT: usize = 64;
+/// Where the process writes when it last looked there.
+const ASKED_AT: usize = 256;
 
 const MAGIC: &[u8; 8] = b"STDFPAGE";
 const VERSION: u32 = 1;
@@ -60,6 +62,7 @@ pub(super) fn read(bytes: &Bytes) -> Option<Page> {
         generation: u64_at(bytes, 32),
         created_ns: u64_at(bytes, 40),
         checkpoint_request: unless_0(u64_at(bytes, REQUEST_AT)),
+        asked_ns: unless_0(u64_at(bytes, ASKED_AT)),
         step: source.map(|source| PageStep {
             number: u64_at(bytes, STEP_AT + 8),
             source,

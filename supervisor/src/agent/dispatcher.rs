@@ -15,6 +15,7 @@ mod notices;
 mod opening;
 mod progress;
 mod requests;
+mod saving;
 mod stall;
 
 use std::os::fd::OwnedFd;
@@ -40,6 +41,7 @@ use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
+use super::saving::SaveDesk;
 use super::stall::StallDesk;
 use super::{AgentError, launch};
 use crate::clock;
@@ -78,6 +80,7 @@ struct Agent {
     stall: StallDesk,
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
+    saving: SaveDesk,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,
@@ -163,8 +166,12 @@ impl Agent {
         for worker in self.welcome.workers.clone() {
             self.generation.attach(worker);
         }
-        self.tell(resume(&self.welcome, next_port)).await?;
         let incarnation = self.welcome.incarnation;
+        if incarnation == 1 {
+            // The first plan says where to resume.
+            self.tell_checkpoints().await?;
+        }
+        self.tell(resume(&self.welcome, next_port)).await?;
         if let Some(signal) = self.welcome.interrupts.first().copied() {
             self.tell(MemberEvent::Interrupt { signal, count: 1 })
                 .await?;

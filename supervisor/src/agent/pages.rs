@@ -43,6 +43,18 @@ pub(super) struct PageWatch {
 enum Order {
     Watch { generation: u64, local_rank: u32 },
     Look(oneshot::Sender<()>),
+    Save(SaveWish),
+}
+
+/// A checkpoint that workers are asked for through their pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SaveWish {
+    /// Their generation.
+    pub(super) generation: u64,
+    /// The first step that will do; 0: none is wanted any more.
+    pub(super) step: u64,
+    /// Until when, on the monotonic clock, those that have saved make no further step; 0: they go on.
+    pub(super) hold_until_ns: u64,
 }
 
 #[derive(Debug)]
@@ -68,6 +80,12 @@ impl PageWatch {
             generation,
             local_rank,
         });
+    }
+
+    /// Asks the workers for a checkpoint, or takes that back.
+    pub(super) fn ask_for_checkpoint(&self, wish: SaveWish) {
+        // Without the thread nobody has said that workers can be asked.
+        let _nobody_asks = self.orders.send(Order::Save(wish));
     }
 
     /// Looks once more, now. What there is to tell has been sent when this returns, unless the disk does not answer.
@@ -108,6 +126,15 @@ fn watch(
                 continue;
             }
             Ok(Order::Look(done)) => Some(done),
+            Ok(Order::Save(wish)) => {
+                for ((generation, _), watched) in &watched {
+                    if *generation == wish.generation {
+                        let directory = &watched.directory;
+                        directory.request_checkpoint(wish.step, wish.hold_until_ns);
+                    }
+                }
+                None
+            }
             Err(commands::RecvTimeoutError::Timeout) => None,
             Err(commands::RecvTimeoutError::Disconnected) => return,
         };

@@ -49,6 +49,8 @@ pub(crate) enum Key {
     ExitCode,
     CheckpointDir,
     CheckpointLayout,
+    CheckpointSignal,
+    CheckpointTimeout,
     FixTracker,
     LogDir,
     Redirects,

@@ -275,6 +275,14 @@ pub(crate) fn core_size(text: &str) -> Result<CoreSize, String> {
         .ok_or_else(wrong)
 }
 
+/// The name or number of one signal.
+pub(crate) fn signal(text: &str) -> Result<i32, String> {
+    match signals(text)?.as_slice() {
+        [signal] => Ok(*signal),
+        _ => Err("must be one signal, such as `SIGUSR1`".to_owned()),
+    }
+}
+
 /// Names such as `SIGTERM` or `TERM`, or numbers, with commas between them.
 pub(crate) fn signals(text: &str) -> Result<Vec<i32>, String> {
     let mut signals = Vec::new();

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 60] = [
+pub(crate) static OPTIONS: [OptionSpec; 62] = [
     option(
         Key::Job,
         "job",
@@ -429,6 +429,24 @@ pub(crate) static OPTIONS: [OptionSpec; 60] = [
     )
     .kind(Kind::Text, "auto|NAME|FILE")
     .default("auto"),
+    option(
+        Key::CheckpointSignal,
+        "checkpoint-signal",
+        Group::Checkpoints,
+        "Signal upon which the program saves as soon as it can, such as `SIGUSR1`. It is sent to every rank before the workers \
+         are stopped on purpose, and upon `steadfast checkpoint`. Not needed for programs that ask by themselves \
+         (`steadfast.should_checkpoint()`), nor where the signal is the one that stops them.",
+    )
+    .kind(Kind::Text, "SIGNAL"),
+    option(
+        Key::CheckpointTimeout,
+        "checkpoint-timeout",
+        Group::Checkpoints,
+        "How long a checkpoint may take that was asked for before a restart or a growth of the job, or by `steadfast \
+         checkpoint`. Before a stop, three quarters of the grace are what it may take (all but 5 s of a longer one).",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("10m"),
     option(
         Key::FixTracker,
         "fix-tracker",

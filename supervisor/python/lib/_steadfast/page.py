@@ -23,6 +23,7 @@ UNKNOWN, COUNTED, OPTIMIZER, STATED = range(4)
 
 _HEADER = struct.Struct("<8sIIIIiiQQ")
 _REQUEST_AT = 64
+_ASKED_AT = 256
 _STEP = struct.Struct("<QQQQQ")
 _STEP_AT = 128
 _STATE = struct.Struct("<QIIQQQQdQ")
@@ -55,6 +56,7 @@ class Page:
         "_state_number",
         "_memory",
         "_request",
+        "_asked",
         "_lock",
         "_pack_step",
     )
@@ -63,7 +65,8 @@ class Page:
         """Makes the page in `directory`. Raises OSError where that cannot be."""
         now = monotonic_ns()
         self._memory = _create(directory, now, stack_signal)
-        self._request = memoryview(self._memory)[_REQUEST_AT : _REQUEST_AT + 8].cast("Q")
+        self._request = memoryview(self._memory)[_REQUEST_AT : _REQUEST_AT + 16].cast("Q")
+        self._asked = memoryview(self._memory)[_ASKED_AT : _ASKED_AT + 8].cast("Q")
         # It can be taken again by a handler that a signal has put in the middle of a write.
         self._lock = RLock()
         self._pack_step = _STEP.pack_into
@@ -106,6 +109,14 @@ class Page:
     def checkpoint_request(self):
         """The step at which the supervisor wants a checkpoint; 0 when it wants none."""
         return self._request[0]
+
+    def asks(self):
+        """Shows that the program asks for it, so that it is worth while to want one."""
+        self._asked[0] = monotonic_ns()
+
+    def hold_until(self):
+        """Until when a process that has saved is to make no further step, by the monotonic clock; 0: it goes on."""
+        return self._request[1]
 
     def set_checkpoint_path(self, path):
         """Writes where the last checkpoint is. One that is too long for the page counts as unknown."""

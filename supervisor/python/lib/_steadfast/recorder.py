@@ -7,16 +7,17 @@ processes around a training (compilers, loggers, data loaders) leave none.
 
 import os
 import sys
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 from _thread import get_ident
 
 from . import guard, stacks
 from .page import COUNTED, OPTIMIZER, STATED, UNKNOWN, Page
-from .phases import COMPILE, INIT, TRAIN
+from .phases import CHECKPOINT, COMPILE, INIT, TRAIN
 
 _MARK = "_steadfast_steps"
 _MOST = 2**53
+_HELD_SECONDS = 0.01
 
 
 class Recorder:
@@ -127,6 +128,7 @@ class Recorder:
         page = self.page()
         if page is None:
             return False
+        page.asks()
         wanted = page.checkpoint_request()
         return 0 < wanted <= page.step and page.checkpoint_done < wanted
 
@@ -138,6 +140,23 @@ class Recorder:
         page.set_checkpoint_path(path if path is not None else "")
         page.checkpoint_done = min(max(step, 0), _MOST)
         page.publish_state()
+        self._hold(page)
+
+    def _hold(self, page):
+        """The job is stopped once the checkpoint is safe: a step made meanwhile would have to be made again."""
+
+        def is_held():
+            return 0 < page.checkpoint_request() <= page.checkpoint_done and monotonic_ns() < page.hold_until()
+
+        if not is_held():
+            return
+        entered = self.enter(CHECKPOINT)
+        try:
+            while is_held():
+                sleep(_HELD_SECONDS)
+        finally:
+            if entered:
+                self.leave(CHECKPOINT)
 
     def _first_count(self, optimizer, page):
         """The count of an optimizer that has made its first step here, and where it comes from."""

@@ -205,9 +205,6 @@ impl Agent {
                 .await;
             // Steps among them count for the restart budget.
             self.pages.look().await;
-            if let Some(checkpoints) = &self.checkpoints {
-                checkpoints.look();
-            }
             while let Ok(event) = self.page_events.try_recv() {
                 self.on_page(event).await?;
             }
@@ -230,6 +227,7 @@ impl Agent {
         if self.ending.is_some() {
             return self.finish().await;
         }
+        self.tell_checkpoints().await?;
         let next_port = self.offer_port();
         let unkillable = unkillable
             .iter()

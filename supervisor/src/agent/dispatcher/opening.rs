@@ -23,6 +23,7 @@ use crate::agent::node_watch::NodeWatch;
 use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
+use crate::agent::saving::SaveDesk;
 use crate::agent::stall::StallDesk;
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
@@ -110,6 +111,7 @@ pub(super) async fn open(
         page_events,
         checkpoints,
         checkpoint_events,
+        saving: SaveDesk::default(),
         node,
         kernel_log,
         nvml: NvmlWatch::new(&settings.nvml),

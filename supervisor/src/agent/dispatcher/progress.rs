@@ -17,7 +17,8 @@ impl Agent {
                 page,
             } => {
                 let news = self.generation.shown(generation, local_rank, &page);
-                self.tell_step(news).await
+                self.tell_step(news).await?;
+                self.look_at_saving().await
             }
             PageEvent::Note(text) => {
                 let fields = json!({ "note": text });
