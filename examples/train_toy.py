@@ -330,6 +330,7 @@ def train(options, environment, life):
         if environment.rank == 0:
             print("resumed from the checkpoint of step %d" % state["step"], flush=True)
 
+    saves = 0
     for step in range(first_step, options.steps + 1):
         totals = shard_gradient(weights, options.seed, step, environment)
         time.sleep(options.step_time)
@@ -345,7 +346,8 @@ def train(options, environment, life):
             print("step %d/%d loss %.6f" % (step, options.steps, loss), flush=True)
         due = options.checkpoint_dir and (step % options.checkpoint_every == 0 or step == options.steps)
         if environment.rank == 0 and (due or wanted):
-            time.sleep(options.save_time)
+            time.sleep(options.save_time if saves >= options.quick_saves else 0)
+            saves += 1
             save_checkpoint(options.checkpoint_dir, step, options.seed, weights, loss)
             life.write("save", step=step)
         if wanted:
@@ -365,6 +367,7 @@ def parse_options():
     parser.add_argument("--checkpoint-dir", help="where to save, and to resume from; all off when absent")
     parser.add_argument("--checkpoint-every", type=int, default=10, help="steps between saves (default: %(default)s)")
     parser.add_argument("--save-time", type=float, default=0, help="least seconds per save (default: %(default)s)")
+    parser.add_argument("--quick-saves", type=int, default=0, help="the first saves that take no longer than they must")
     parser.add_argument("--seed", type=int, default=1, help="selects the training data (default: %(default)s)")
     parser.add_argument("--log-every", type=int, default=10, help="steps between lines printed (default: %(default)s)")
     parser.add_argument("--json-log", help="append a record of every rank's life to this file, as JSON lines")

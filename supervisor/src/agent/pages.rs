@@ -104,6 +104,7 @@ fn watch(
 ) {
     let mut watched: BTreeMap<(u64, u32), Watched> = BTreeMap::new();
     let mut reads = 0u32;
+    let mut wish = None;
     loop {
         let order = if watched.is_empty() {
             orders.recv().map_err(commands::RecvTimeoutError::from)
@@ -126,13 +127,9 @@ fn watch(
                 continue;
             }
             Ok(Order::Look(done)) => Some(done),
-            Ok(Order::Save(wish)) => {
-                for ((generation, _), watched) in &watched {
-                    if *generation == wish.generation {
-                        let directory = &watched.directory;
-                        directory.request_checkpoint(wish.step, wish.hold_until_ns);
-                    }
-                }
+            Ok(Order::Save(new)) => {
+                wish = Some(new).filter(|new: &SaveWish| new.step > 0);
+                new.write(&watched);
                 None
             }
             Err(commands::RecvTimeoutError::Timeout) => None,
@@ -143,8 +140,23 @@ fn watch(
         for (&place, watched) in &mut watched {
             watched.look(place, scan, events);
         }
+        if let Some(wish) = wish.filter(|_| scan) {
+            // For pages that have come since.
+            wish.write(&watched);
+        }
         if let Some(done) = asked {
             let _impatient = done.send(());
+        }
+    }
+}
+
+impl SaveWish {
+    fn write(self, watched: &BTreeMap<(u64, u32), Watched>) {
+        for ((generation, _), watched) in watched {
+            if *generation == self.generation {
+                let directory = &watched.directory;
+                directory.request_checkpoint(self.step, self.hold_until_ns);
+            }
         }
     }
 }

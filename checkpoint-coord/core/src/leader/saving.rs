@@ -21,10 +21,15 @@ use crate::{
 const TELLING_OTHERS: Duration = Duration::from_millis(1_200);
 const TELLING_OWN: Duration = Duration::from_millis(250);
 
+/// How long a checkpoint may take to be found once all workers have ended.
+const FINDING: Duration = Duration::from_secs(3);
+
 /// Since when a checkpoint is waited for.
 #[derive(Debug, Default)]
 pub(super) struct Saving {
     since: Option<(Generation, SaveOrder, Instant)>,
+    /// When it was seen that all workers have ended by themselves.
+    ended: Option<(Generation, Instant)>,
 }
 
 /// How far the checkpoint is that was asked for.
@@ -187,8 +192,18 @@ impl Leader {
         let all_ended = standings
             .iter()
             .all(|(_, standing)| *standing == Standing::Completed);
-        let until = since + order.within();
-        if everywhere || all_ended || now >= until {
+        let mut until = since + order.within();
+        if all_ended {
+            // Those that look after the directories may still have to find what was left there.
+            let ended = self.saving.ended;
+            let ended = ended.filter(|(generation, _)| *generation == plan.generation);
+            let (_, ended) = *self
+                .saving
+                .ended
+                .insert(ended.unwrap_or((plan.generation, now)));
+            until = until.min(ended + FINDING);
+        }
+        if everywhere || now >= until {
             return Stage::Over(order.outcome(made.filter(|_| everywhere)));
         }
         let reason = format!(

@@ -85,6 +85,8 @@ impl Member {
         if let Some(record) = record.filter(|record| record.generation == generation) {
             work.best_step = record.step;
             work.reported_step = record.step;
+            work.saving.means = record.can_save;
+            work.saving.saved = record.saved;
         }
         work
     }

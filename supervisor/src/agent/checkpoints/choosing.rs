@@ -131,11 +131,8 @@ fn find_planned(
     choice: &mut Choice,
 ) -> Option<Known> {
     let from = planned.from.as_ref()?;
-    let known = catalogue.all().into_iter();
-    let known = known
-        .filter(|known| known.found.name == from.name)
-        .next_back()
-        .cloned();
+    let mut all = catalogue.all().into_iter();
+    let known = all.rfind(|known| known.found.name == from.name).cloned();
     let directory = catalogue.directory().display();
     let name = &from.name;
     match known {

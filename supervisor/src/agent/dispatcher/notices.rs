@@ -152,6 +152,7 @@ impl Agent {
             self.announce_failure(&record);
         }
         self.tell(exit_event(&record, None)).await?;
+        self.look_at_saving().await?;
         self.ask(
             &Request::Acknowledge {
                 sequence: record.sequence,

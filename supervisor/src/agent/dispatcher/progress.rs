@@ -17,8 +17,7 @@ impl Agent {
                 page,
             } => {
                 let news = self.generation.shown(generation, local_rank, &page);
-                self.tell_step(news).await?;
-                self.look_at_saving().await
+                self.tell_step(news).await
             }
             PageEvent::Note(text) => {
                 let fields = json!({ "note": text });
@@ -36,6 +35,7 @@ impl Agent {
             let generation = CoreGeneration(self.generation.number);
             self.tell(MemberEvent::Step { generation, step }).await?;
         }
+        self.look_at_saving().await?;
         self.tell_progress().await
     }
 }

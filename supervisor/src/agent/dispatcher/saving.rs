@@ -34,6 +34,8 @@ impl Agent {
             return Ok(());
         }
         let (all_done, any_done) = self.generation.said_done(wanted.step.max(1));
+        // Nobody is left who could still be writing.
+        let any_done = any_done || self.generation.is_done();
         match &self.checkpoints {
             Some(checkpoints) if any_done && !wanted.is_said_done => {
                 wanted.is_said_done = true;

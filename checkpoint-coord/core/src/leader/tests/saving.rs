@@ -132,6 +132,8 @@ fn workers_that_end_after_they_were_asked_to_save_have_not_finished() {
         });
     };
     completed(&mut bench);
+    assert!(bench.plan().is_run(), "what they have left is looked for");
+    bench.pass();
     assert!(load(&bench.store).result().is_none());
     assert!(!bench.plan().is_run());
     bench.report("a", MemberPhase::Stopped, |record| {
