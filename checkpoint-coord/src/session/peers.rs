@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whose agents can be reached where.
 
-use steadfast_core::{AgentEndpoint, Leader, NodeName, View};
+use std::sync::Arc;
+
+use steadfast_core::{AgentEndpoint, Leader, NodeName, Plan, View};
 
 /// Another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Peers {
     pub leader: Option<Peer>,
     /// All members whose agents can be reached; only the leader's own session knows them.
     pub members: Vec<Peer>,
+    /// The plan in force; only the leader's own session says it here.
+    pub plan: Option<Arc<Plan>>,
 }
 
 impl Peers {
@@ -42,6 +46,9 @@ impl Peers {
                     })
                 })
                 .collect(),
+            plan: leader
+                .and_then(|leader| leader.view().plan())
+                .map(|plan| Arc::clone(&plan.value)),
         }
     }
 }

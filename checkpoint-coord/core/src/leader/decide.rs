@@ -26,6 +26,10 @@ impl Leader {
         };
         let mut transaction = self.guarded();
         transaction.then.push(self.put_course(&course));
+        let verdict = self.verdict_on(plan.generation);
+        transaction
+            .then
+            .extend(verdict.map(|verdict| self.put_verdict(verdict)));
         self.write(transaction, String::new(), effects);
     }
 

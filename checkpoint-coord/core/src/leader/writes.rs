@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The leader's transactions and their guards.
 
+use steadfast_proto::v1::Finding;
+
 use super::Leader;
 use crate::records::encode;
-use crate::{Condition, Course, Generation, Ledger, Operation, Places, Plan, Transaction};
+use crate::{
+    Condition, Course, FindingsRecord, Generation, Ledger, Operation, Places, Plan, RECORD_VERSION,
+    Transaction,
+};
 
 /// Records of old findings that one write removes at most; stores limit the size of a transaction.
 const CLEANUP_LIMIT: usize = 64;
@@ -89,6 +94,18 @@ impl Leader {
         Operation::Put {
             key: self.view.keys().ledger(),
             value: encode(ledger),
+            lease: None,
+        }
+    }
+
+    pub(super) fn put_verdict(&self, verdict: &Finding) -> Operation {
+        Operation::Put {
+            key: self.view.keys().verdict(Generation(verdict.generation)),
+            value: encode(&FindingsRecord {
+                version: RECORD_VERSION,
+                findings: vec![verdict.clone()],
+                ..FindingsRecord::default()
+            }),
             lease: None,
         }
     }
