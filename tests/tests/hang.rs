@@ -15,7 +15,7 @@ const LEARNED: u64 = 15;
 /// The toy job with four ranks, in which a rank hangs when a file says so.
 fn toy(options: &[&str], steps: &str) -> Launch {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let wrapper = root.join("python/hanging.py");
+    let wrapper = root.join("../chaos/src/bench/hangs/hanging.py");
     let script = root.join("../examples/train_toy.py");
     let options: Vec<&str> = ["--nproc-per-node", "4", "--restart-grace", "100ms"]
         .iter()

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whose agents can be reached where.
 
-use std::sync::Arc;
-
-use steadfast_core::{AgentEndpoint, Leader, NodeName, Plan, View};
+use steadfast_core::{AgentEndpoint, Leader, NodeName, View};
 
 /// Another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +19,6 @@ pub struct Peers {
     pub leader: Option<Peer>,
     /// All members whose agents can be reached; only the leader's own session knows them.
     pub members: Vec<Peer>,
-    /// The plan in force; only the leader's own session says it here.
-    pub plan: Option<Arc<Plan>>,
 }
 
 impl Peers {
@@ -46,9 +42,6 @@ impl Peers {
                     })
                 })
                 .collect(),
-            plan: leader
-                .and_then(|leader| leader.view().plan())
-                .map(|plan| Arc::clone(&plan.value)),
         }
     }
 }

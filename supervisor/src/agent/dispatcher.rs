@@ -40,7 +40,7 @@ use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
-use super::stall::StallDesk;
+use super::stall::{Council, Enquiry, StallDesk};
 use super::{AgentError, launch};
 use crate::clock;
 use crate::hook::Hook;
@@ -76,6 +76,8 @@ struct Agent {
     pages: PageWatch,
     page_events: mpsc::UnboundedReceiver<PageEvent>,
     stall: StallDesk,
+    council: Council,
+    enquiry: Option<Enquiry>,
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
     node: NodeWatch,
@@ -122,7 +124,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             looked = agent.stall.next() => agent.on_looked(looked).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
-            arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),
+            arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived).await?,
             Some(event) = next_of_etcd(&mut agent.managed_etcd) => agent.on_managed_etcd(event)?,
             event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
@@ -271,7 +273,7 @@ impl Agent {
     async fn look_for_dying(&mut self) -> Result<(), AgentError> {
         self.fencing.look(clock::monotonic_ns());
         self.tell_progress().await?;
-        self.look_for_stall();
+        self.look_for_stall().await?;
         for sign in self.dying.look() {
             if let Some(worker) = self.generation.workers.get_mut(&sign.local_rank) {
                 worker.dying = true;

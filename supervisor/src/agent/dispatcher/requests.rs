@@ -91,7 +91,7 @@ impl Agent {
             health: [
                 self.node.status(),
                 self.nvml.status(),
-                self.stall.status(&self.generation).into_iter().collect(),
+                self.stall_status().into_iter().collect(),
             ]
             .concat(),
         }

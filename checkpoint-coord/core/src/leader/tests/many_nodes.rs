@@ -573,7 +573,7 @@ fn a_verdict_on_another_nodes_rank_ends_the_generation_and_outlives_the_leader()
     bench.leader.verdict = None;
     for node in ["a", "b"] {
         bench.report(node, MemberPhase::Stopped, |record| {
-            record.generation = Generation(1)
+            record.generation = Generation(1);
         });
     }
     assert_eq!(bench.plan().generation, Generation(2));
