@@ -21,6 +21,7 @@ pub mod kernel_log;
 pub mod nvml;
 pub mod progress_page;
 mod python_traceback;
+mod sockets;
 pub mod stacks;
 mod steps;
 pub mod task_state;
@@ -34,5 +35,6 @@ pub use error_file::{
 };
 pub use fingerprint::{exception_fingerprint, exit_fingerprint, normalise};
 pub use python_traceback::{Frame, Traceback, last_traceback};
-pub use steps::{Lockstep, StepTracker, Synchronised};
+pub use sockets::{Socket, sockets_of};
+pub use steps::{Lockstep, StepTracker, Synchronised, loss_in};
 pub use worker_exit::{Exit, WorkerExit, diagnose, signal_name};

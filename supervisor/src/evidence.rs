@@ -12,6 +12,7 @@
 mod bundle;
 mod exchange;
 mod look;
+mod node;
 mod training_process;
 
 use std::path::PathBuf;
@@ -21,10 +22,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_core::{Activity, Doing, KernelState, LocalRank, NodeName, Rank, RankSigns};
+use steadfast_health::Socket;
 use steadfast_health::task_state::ProcessState;
 
 pub(crate) use self::bundle::{Bundle, write_bundle};
-pub(crate) use self::exchange::{pack, unpack};
+pub(crate) use self::exchange::{Seen, pack, unpack};
+pub(crate) use self::node::{NodeEvidence, NodeSubject, look_at_node};
 
 /// A look at all workers takes no longer.
 pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(2);
@@ -63,6 +66,9 @@ pub(crate) struct RankEvidence {
     pub(crate) stacks: Vec<String>,
     /// What it has printed last.
     pub(crate) last_lines: Vec<String>,
+    /// Its TCP connections.
+    #[serde(default)]
+    pub(crate) sockets: Vec<Socket>,
 }
 
 /// Looks at all of them at once.
@@ -132,6 +138,7 @@ impl RankEvidence {
             process: None,
             stacks: Vec::new(),
             last_lines: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 }

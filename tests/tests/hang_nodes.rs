@@ -150,6 +150,15 @@ impl Training {
         for file in index["files"].as_array().unwrap() {
             assert!(directory.join(file.as_str().unwrap()).is_file(), "{file}");
         }
+        for node in 1..=2 {
+            let about = directory.join(format!("node-{}.json", name(node)));
+            assert!(about.is_file(), "{index:#}");
+        }
+        for rank in 0..4 {
+            let sockets = fs::read(directory.join(format!("rank-{rank}.sockets.json"))).unwrap();
+            let sockets: Value = serde_json::from_slice(&sockets).unwrap();
+            assert_eq!(sockets[0]["state"], "established", "{sockets:#}");
+        }
         let leader = self.nodes.leader();
         let other = self.nodes.job(3 - leader);
         let given = other.journal_of("stall.evidence_given");

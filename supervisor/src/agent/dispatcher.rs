@@ -12,6 +12,7 @@ mod effects;
 mod ending;
 mod health;
 mod notices;
+mod numeric;
 mod opening;
 mod progress;
 mod requests;
@@ -236,6 +237,12 @@ impl Agent {
                     .printed(generation, local_rank, step, since_ns);
                 self.tell_step(news).await?;
             }
+            OutputEvent::Loss {
+                generation,
+                local_rank,
+                step,
+                loss,
+            } => self.note_loss(generation, local_rank, step, loss).await?,
             OutputEvent::Dropped { stream, reason } => {
                 let text = format!(
                     "output of rank {} ({}) is dropped: {reason}",

@@ -21,10 +21,10 @@ use steadfast_proto::v1::Finding;
 use tokio::sync::mpsc;
 
 pub(super) use self::council::Council;
-pub(super) use self::enquiry::{Enquiry, Missing};
+pub(super) use self::enquiry::{Enquiry, Findings};
 pub(super) use self::scene::{Scene, Scope};
 use self::words::{age, describe};
-use crate::evidence::RankEvidence;
+use crate::evidence::Seen;
 use crate::settings::{Stall as StallOptions, StallAction};
 
 /// While a stall goes on, the workers are looked at again, less and less often: what they do may change.
@@ -53,7 +53,7 @@ pub(super) struct StallDesk {
 pub(super) struct Looked {
     /// Of which stall.
     pub(super) number: u64,
-    pub(super) ranks: Vec<RankEvidence>,
+    pub(super) seen: Seen,
 }
 
 /// One stall.

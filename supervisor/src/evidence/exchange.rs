@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use steadfast_core::PlanMember;
 
-use super::RankEvidence;
+use super::{NodeEvidence, RankEvidence};
 
 /// Version of the text.
 const VERSION: u32 = 1;
@@ -25,35 +25,54 @@ pub(crate) enum Unusable {
     },
 }
 
+/// What was seen on one node.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    /// Of the node as a whole.
+    pub(crate) node: NodeEvidence,
+    /// Of its ranks.
+    pub(crate) ranks: Vec<RankEvidence>,
+}
+
 #[derive(Serialize)]
 struct Sent<'a> {
     version: u32,
+    node: &'a NodeEvidence,
     ranks: &'a [RankEvidence],
 }
 
 #[derive(Deserialize)]
 struct Received {
     version: u32,
+    node: NodeEvidence,
     ranks: Vec<RankEvidence>,
 }
 
-/// The text. Where it would be too long, what explains least is left out: the threads of the processes, then the texts of
-/// their interpreters, then the last lines of output.
+/// The text. Where it would be too long, what explains least is left out: the threads and connections of the processes, then
+/// the kernel log, then the texts of their interpreters, then the last lines of output.
 ///
 /// # Errors
 ///
 /// In words, when even the signs do not fit.
-pub(crate) fn pack(ranks: &[RankEvidence], max_bytes: u64) -> Result<Vec<u8>, String> {
-    let mut ranks = ranks.to_vec();
-    let leave_out: [fn(&mut RankEvidence); 3] = [
-        |evidence| evidence.process = None,
-        |evidence| evidence.stacks.clear(),
-        |evidence| evidence.last_lines.clear(),
+pub(crate) fn pack(seen: &Seen, max_bytes: u64) -> Result<Vec<u8>, String> {
+    let Seen {
+        mut node,
+        mut ranks,
+    } = seen.clone();
+    let leave_out: [fn(&mut NodeEvidence, &mut RankEvidence); 4] = [
+        |_, rank| {
+            rank.process = None;
+            rank.sockets.clear();
+        },
+        |node, _| node.kernel_log.clear(),
+        |_, rank| rank.stacks.clear(),
+        |_, rank| rank.last_lines.clear(),
     ];
     let mut leave_out = leave_out.into_iter();
     loop {
         let text = serde_json::to_vec(&Sent {
             version: VERSION,
+            node: &node,
             ranks: &ranks,
         })
         .map_err(|error| error.to_string())?;
@@ -66,7 +85,9 @@ pub(crate) fn pack(ranks: &[RankEvidence], max_bytes: u64) -> Result<Vec<u8>, St
                 ranks.len()
             ));
         };
-        ranks.iter_mut().for_each(leave_out);
+        for rank in &mut ranks {
+            leave_out(&mut node, rank);
+        }
     }
 }
 
@@ -75,7 +96,7 @@ pub(crate) fn pack(ranks: &[RankEvidence], max_bytes: u64) -> Result<Vec<u8>, St
 /// # Errors
 ///
 /// [`Unusable`].
-pub(crate) fn unpack(text: &[u8], place: &PlanMember) -> Result<Vec<RankEvidence>, Unusable> {
+pub(crate) fn unpack(text: &[u8], place: &PlanMember) -> Result<Seen, Unusable> {
     let received: Received =
         serde_json::from_slice(text).map_err(|error| Unusable::Malformed(error.to_string()))?;
     if received.version != VERSION {
@@ -98,7 +119,13 @@ pub(crate) fn unpack(text: &[u8], place: &PlanMember) -> Result<Vec<RankEvidence
         }
         seen.push(signs.rank);
     }
-    Ok(received.ranks)
+    Ok(Seen {
+        node: NodeEvidence {
+            node: place.node.0.clone(),
+            ..received.node
+        },
+        ranks: received.ranks,
+    })
 }
 
 #[cfg(test)]
@@ -127,18 +154,29 @@ mod tests {
         }
     }
 
+    fn seen(ranks: Vec<RankEvidence>) -> Seen {
+        let node = NodeEvidence {
+            node: "n2".to_owned(),
+            kernel_log: vec!["z".repeat(500)],
+            ..NodeEvidence::default()
+        };
+        Seen { node, ranks }
+    }
+
     #[test]
     fn what_arrives_is_what_was_seen_as_far_as_it_fits() {
-        let ranks = [evidence(0), evidence(1)];
-        let all = unpack(&pack(&ranks, 100_000).unwrap(), &place()).unwrap();
-        assert_eq!(all[1].stacks, ranks[1].stacks);
-        assert_eq!(all[1].signs, ranks[1].signs);
-        let less = unpack(&pack(&ranks, 4_000).unwrap(), &place()).unwrap();
-        assert!(less[0].stacks.is_empty());
-        assert_eq!(less[0].last_lines, ranks[0].last_lines);
-        let least = unpack(&pack(&ranks, 900).unwrap(), &place()).unwrap();
-        assert_eq!(least[0].signs, ranks[0].signs);
-        assert!(pack(&ranks, 100).is_err());
+        let sent = seen(vec![evidence(0), evidence(1)]);
+        let ranks = &sent.ranks;
+        let all = unpack(&pack(&sent, 100_000).unwrap(), &place()).unwrap();
+        assert_eq!(all.ranks[1].stacks, ranks[1].stacks);
+        assert_eq!(all.ranks[1].signs, ranks[1].signs);
+        assert_eq!(all.node, sent.node);
+        let less = unpack(&pack(&sent, 4_000).unwrap(), &place()).unwrap();
+        assert!(less.ranks[0].stacks.is_empty() && less.node.kernel_log.is_empty());
+        assert_eq!(less.ranks[0].last_lines, ranks[0].last_lines);
+        let least = unpack(&pack(&sent, 1_100).unwrap(), &place()).unwrap();
+        assert_eq!(least.ranks[0].signs, ranks[0].signs);
+        assert!(pack(&sent, 100).is_err());
     }
 
     #[test]
@@ -153,7 +191,7 @@ mod tests {
             vec![too_high],
             vec![evidence(1), evidence(1)],
         ] {
-            let text = pack(&ranks, 100_000).unwrap();
+            let text = pack(&seen(ranks), 100_000).unwrap();
             let refused = unpack(&text, &place()).unwrap_err();
             assert!(matches!(refused, Unusable::NotItsOwn { .. }), "{refused}");
         }

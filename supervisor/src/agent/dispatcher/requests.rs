@@ -92,6 +92,7 @@ impl Agent {
                 self.node.status(),
                 self.nvml.status(),
                 self.stall_status().into_iter().collect(),
+                self.generation.loss_trouble.iter().cloned().collect(),
             ]
             .concat(),
         }

@@ -14,11 +14,12 @@ use tokio::sync::oneshot;
 
 use super::Agent;
 use crate::agent::AgentError;
-use crate::agent::stall::{Enquiry, Looked, Missing, Scene, Scope, StallOrder};
+use crate::agent::stall::{Enquiry, Findings, Looked, Scene, Scope, StallOrder};
 use crate::clock;
-use crate::evidence::{self, Bundle, LOOK_WITHIN, RankEvidence, Subject};
+use crate::evidence::{self, Bundle, LOOK_WITHIN, NodeSubject, Seen, Subject};
 use crate::peers::{Movement, PeerEvent};
 use crate::redact;
+use crate::settings::KernelLogSource;
 
 /// Lines of each stream that are kept as evidence.
 const LAST_LINES: usize = 50;
@@ -141,12 +142,12 @@ impl Agent {
 
     /// In a thread of its own: whatever touches a process that hangs may hang as well.
     fn look_at_workers(&self, number: u64) {
-        let subjects = self.subjects();
+        let (node, subjects) = (self.node_subject(), self.subjects());
         let sender = self.stall.sender();
         in_background(move || {
-            let ranks = evidence::look_at_all(&subjects);
+            let seen = look(node, &subjects);
             // The agent is about to end.
-            drop(sender.send(Looked { number, ranks }));
+            drop(sender.send(Looked { number, seen }));
         });
     }
 
@@ -169,7 +170,7 @@ impl Agent {
             drop(answer.send(Err(words)));
             return;
         }
-        let subjects = self.subjects();
+        let (node, subjects) = (self.node_subject(), self.subjects());
         let directory = self.incidents(generation.0, "for-leader");
         let mut incident = self.incident_fields(generation.0);
         incident["asked_by"] = json!("the node that leads");
@@ -177,9 +178,14 @@ impl Agent {
         self.journal
             .record_incident(generation.0, "stall.evidence_given", fields);
         in_background(move || {
-            let ranks = evidence::look_at_all(&subjects);
-            drop(answer.send(evidence::pack(&ranks, max_bytes)));
-            keep(&directory, &Bundle { incident, ranks });
+            let seen = look(node, &subjects);
+            drop(answer.send(evidence::pack(&seen, max_bytes)));
+            let bundle = Bundle {
+                incident,
+                nodes: vec![seen.node],
+                ranks: seen.ranks,
+            };
+            keep(&directory, &bundle);
         });
     }
 
@@ -216,8 +222,19 @@ impl Agent {
         let number = enquiry.number;
         let peering = self.peering.as_ref();
         let is_silent = |node: &NodeName| peering.is_some_and(|peering| peering.is_silent(node));
-        let (ranks, missing) = enquiry.conclude(&plan, is_silent);
-        self.judge(Looked { number, ranks }, &missing).await
+        self.judge(number, enquiry.conclude(&plan, is_silent)).await
+    }
+
+    fn node_subject(&self) -> NodeSubject {
+        NodeSubject {
+            node: self.settings.node.clone(),
+            health: [self.node.status(), self.nvml.status()].concat(),
+            kernel_log: match &self.settings.kernel_log {
+                KernelLogSource::Auto => Some(PathBuf::from("/dev/kmsg")),
+                KernelLogSource::Path(path) => Some(path.clone()),
+                KernelLogSource::Off => None,
+            },
+        }
     }
 
     /// The workers that still run.
@@ -255,41 +272,45 @@ impl Agent {
     pub(super) async fn on_looked(&mut self, looked: Looked) -> Result<(), AgentError> {
         match &mut self.enquiry {
             Some(enquiry) if enquiry.number == looked.number => {
-                enquiry.take_own(looked.ranks);
+                enquiry.take_own(looked.seen);
                 self.conclude_enquiry(now()).await
             }
-            _ => self.judge(self.filled_up(looked), &[]).await,
+            _ => {
+                let found = self.filled_up(looked.seen);
+                self.judge(looked.number, found).await
+            }
         }
     }
 
     /// Nobody was asked, or not in time: of the ranks of other nodes that are judged here, nothing is known.
-    fn filled_up(&self, looked: Looked) -> Looked {
+    fn filled_up(&self, seen: Seen) -> Findings {
         let now = now();
         let (true, Some((plan, _))) = (self.scene(now).scope == Scope::Job, self.shared_plan())
         else {
-            return looked;
+            return Findings {
+                nodes: vec![seen.node],
+                ranks: seen.ranks,
+                missing: Vec::new(),
+            };
         };
-        let number = looked.number;
-        let mut enquiry = Enquiry::new(number, now, true, Vec::new());
-        enquiry.take_own(looked.ranks);
-        let (ranks, _) = enquiry.conclude(&plan, |_| false);
-        Looked { number, ranks }
+        let mut enquiry = Enquiry::new(0, now, true, Vec::new());
+        enquiry.take_own(seen);
+        enquiry.conclude(&plan, |_| false)
     }
 
     /// All ranks have been looked at that can be: names the one to blame, keeps the evidence, and tells the core.
-    async fn judge(&mut self, looked: Looked, missing: &[Missing]) -> Result<(), AgentError> {
+    async fn judge(&mut self, number: u64, found: Findings) -> Result<(), AgentError> {
         let now = now();
         let scene = self.scene(now);
-        let signs: Vec<RankSigns> = looked.ranks.iter().map(|seen| seen.signs.clone()).collect();
+        let signs: Vec<RankSigns> = found.ranks.iter().map(|seen| seen.signs.clone()).collect();
         let run_dir = &self.settings.log.run_dir;
-        let outcome = self
-            .stall
-            .looked(looked.number, &signs, &scene, (now, run_dir));
+        let outcome = self.stall.looked(number, &signs, &scene, (now, run_dir));
         let Some(outcome) = outcome else {
             return Ok(());
         };
         let mut fields = outcome.fields;
-        fields["nodes_without_answer"] = missing
+        fields["nodes_without_answer"] = found
+            .missing
             .iter()
             .map(|missing| json!({ "node": missing.node, "why": missing.why }))
             .collect();
@@ -301,9 +322,13 @@ impl Agent {
         fields["evidence"] = json!(directory);
         self.journal
             .record_incident(scene.generation, "stall.judged", fields);
-        let ranks: Vec<RankEvidence> = looked.ranks;
+        let bundle = Bundle {
+            incident,
+            nodes: found.nodes,
+            ranks: found.ranks,
+        };
         // What was seen is in memory, so the workers need not be kept for a slow disk.
-        in_background(move || keep(&directory, &Bundle { incident, ranks }));
+        in_background(move || keep(&directory, &bundle));
         if let Some(text) = outcome.say {
             self.say(&format!("generation {}: {text}", scene.generation));
         }
@@ -341,6 +366,12 @@ impl Agent {
 
 fn now() -> Instant {
     Instant::from_nanos(clock::monotonic_ns())
+}
+
+/// Looks at the workers and, meanwhile, at the node.
+fn look(node: NodeSubject, subjects: &[Subject]) -> Seen {
+    let (node, ranks) = evidence::look_at_node(node, || evidence::look_at_all(subjects));
+    Seen { node, ranks }
 }
 
 /// Does something that may hang.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use steadfast_core::{Instant, KernelState, LocalRank, NodeName, Plan, Rank};
 
-use crate::evidence::{self, RankEvidence};
+use crate::evidence::{self, NodeEvidence, RankEvidence, Seen};
 
 /// A look that is under way.
 #[derive(Debug)]
@@ -16,8 +16,18 @@ pub(in crate::agent) struct Enquiry {
     awaits_own: bool,
     /// By the number of the request.
     awaited: BTreeMap<u64, NodeName>,
-    ranks: Vec<RankEvidence>,
-    missing: Vec<Missing>,
+    seen: Findings,
+}
+
+/// What an enquiry has brought to light.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct Findings {
+    /// What was seen of the nodes as a whole.
+    pub(in crate::agent) nodes: Vec<NodeEvidence>,
+    /// What was seen of the ranks.
+    pub(in crate::agent) ranks: Vec<RankEvidence>,
+    /// The nodes that gave no answer.
+    pub(in crate::agent) missing: Vec<Missing>,
 }
 
 /// A node whose ranks could not be looked at.
@@ -42,22 +52,22 @@ impl Enquiry {
             deadline,
             awaits_own,
             awaited: BTreeMap::new(),
-            ranks: Vec::new(),
-            missing: Vec::new(),
+            seen: Findings::default(),
         };
         for (node, asked) in asked {
             match asked {
                 Ok(id) => drop(enquiry.awaited.insert(id, node)),
-                Err(why) => enquiry.missing.push(Missing { node, why }),
+                Err(why) => enquiry.seen.missing.push(Missing { node, why }),
             }
         }
         enquiry
     }
 
     /// What was seen on this node.
-    pub(in crate::agent) fn take_own(&mut self, ranks: Vec<RankEvidence>) {
+    pub(in crate::agent) fn take_own(&mut self, seen: Seen) {
         self.awaits_own = false;
-        self.ranks.extend(ranks);
+        self.seen.nodes.push(seen.node);
+        self.seen.ranks.extend(seen.ranks);
     }
 
     /// The answer of a node, or why there is none. Answers to older questions are not wanted any more.
@@ -71,14 +81,17 @@ impl Enquiry {
             return;
         };
         let place = plan.member(asked);
-        let ranks = answer.and_then(|text| {
+        let theirs = answer.and_then(|text| {
             let place = place.ok_or("it has no part in this generation")?;
             evidence::unpack(text, place).map_err(|error| error.to_string())
         });
         self.awaited.remove(&id);
-        match ranks {
-            Ok(ranks) => self.ranks.extend(ranks),
-            Err(why) => self.missing.push(Missing {
+        match theirs {
+            Ok(theirs) => {
+                self.seen.nodes.push(theirs.node);
+                self.seen.ranks.extend(theirs.ranks);
+            }
+            Err(why) => self.seen.missing.push(Missing {
                 node: node.clone(),
                 why,
             }),
@@ -90,7 +103,7 @@ impl Enquiry {
         let before = self.awaited.len();
         self.awaited.retain(|_, asked| asked != node);
         if self.awaited.len() < before {
-            self.missing.push(Missing {
+            self.seen.missing.push(Missing {
                 node: node.clone(),
                 why: "its supervisor fell silent while it was asked".to_owned(),
             });
@@ -108,12 +121,14 @@ impl Enquiry {
         mut self,
         plan: &Plan,
         is_silent: impl Fn(&NodeName) -> bool,
-    ) -> (Vec<RankEvidence>, Vec<Missing>) {
+    ) -> Findings {
         let late = std::mem::take(&mut self.awaited);
-        self.missing.extend(late.into_values().map(|node| Missing {
-            node,
-            why: "it has not answered in time".to_owned(),
-        }));
+        self.seen
+            .missing
+            .extend(late.into_values().map(|node| Missing {
+                node,
+                why: "it has not answered in time".to_owned(),
+            }));
         for place in &plan.members {
             let kernel = if is_silent(&place.node) {
                 KernelState::Unheard
@@ -122,17 +137,20 @@ impl Enquiry {
             };
             for local_rank in 0..place.slots {
                 let rank = Rank(place.base_rank.0 + local_rank);
-                let is_known = self.ranks.iter().any(|seen| seen.signs.rank == rank);
+                let is_known = self.seen.ranks.iter().any(|seen| seen.signs.rank == rank);
                 if !is_known {
                     let at = (rank, LocalRank(local_rank));
-                    self.ranks
+                    self.seen
+                        .ranks
                         .push(RankEvidence::unknown(&place.node, at, kernel));
                 }
             }
         }
-        self.ranks.sort_by_key(|seen| seen.signs.rank);
-        self.missing.sort_by(|one, other| one.node.cmp(&other.node));
-        (self.ranks, self.missing)
+        self.seen.ranks.sort_by_key(|seen| seen.signs.rank);
+        self.seen
+            .missing
+            .sort_by(|one, other| one.node.cmp(&other.node));
+        self.seen
     }
 }
 
@@ -162,10 +180,16 @@ mod tests {
         NodeName(format!("n{node}"))
     }
 
-    fn seen(node: u32) -> Vec<RankEvidence> {
+    fn seen(node: u32) -> Seen {
         let rank = |local: u32| (Rank(node * 2 + local), LocalRank(local));
         let stopped = |local| RankEvidence::unknown(&name(node), rank(local), KernelState::Stopped);
-        vec![stopped(0), stopped(1)]
+        Seen {
+            node: NodeEvidence {
+                node: name(node).0,
+                ..NodeEvidence::default()
+            },
+            ranks: vec![stopped(0), stopped(1)],
+        }
     }
 
     fn answer(node: u32) -> Vec<u8> {
@@ -189,9 +213,14 @@ mod tests {
         enquiry.take((7, &name(1)), &plan(), Ok(&answer(1)));
         enquiry.take_own(seen(0));
         assert!(enquiry.is_complete(NOW));
-        let (ranks, missing) = enquiry.conclude(&plan(), |_| false);
+        let Findings {
+            ranks,
+            missing,
+            nodes,
+        } = enquiry.conclude(&plan(), |_| false);
         assert_eq!(kernels(&ranks), [Stopped; 6]);
         assert!(missing.is_empty());
+        assert_eq!(nodes.len(), 3);
     }
 
     #[test]
@@ -203,13 +232,17 @@ mod tests {
         enquiry.take_own(seen(0));
         assert!(!enquiry.is_complete(NOW + Duration::from_secs(2)));
         assert!(enquiry.is_complete(NOW + Duration::from_secs(3)));
-        let (ranks, missing) = enquiry.conclude(&plan(), |node| *node == name(2));
+        let Findings {
+            ranks,
+            missing,
+            nodes,
+        } = enquiry.conclude(&plan(), |node| *node == name(2));
         assert_eq!(
             kernels(&ranks),
             [Stopped, Stopped, Unknown, Unknown, Unheard, Unheard]
         );
         assert_eq!(missing[0].why, "it has not answered in time");
-        assert_eq!(missing.len(), 2);
+        assert_eq!((missing.len(), nodes.len()), (2, 1));
     }
 
     #[test]
@@ -220,8 +253,12 @@ mod tests {
         enquiry.lose(&name(0));
         enquiry.take((8, &name(2)), &plan(), Ok(b"{}"));
         assert!(enquiry.is_complete(NOW));
-        let (ranks, missing) = enquiry.conclude(&plan(), |_| false);
-        assert_eq!((ranks.len(), missing.len()), (6, 2));
+        let Findings {
+            ranks,
+            missing,
+            nodes,
+        } = enquiry.conclude(&plan(), |_| false);
+        assert_eq!((ranks.len(), missing.len(), nodes.len()), (6, 2, 0));
         assert!(missing[1].why.contains("cannot be read"), "{missing:?}");
     }
 }

@@ -6,6 +6,7 @@ use steadfast_core::{KernelState, LocalRank, NodeName, Rank, StallSettings};
 
 use super::*;
 use crate::agent::generation::Generation;
+use crate::evidence::RankEvidence;
 use crate::keeper::protocol::WorkerView;
 
 /// Two workers that have made steps of 200 ms until `end`.
