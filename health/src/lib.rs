@@ -18,6 +18,7 @@ pub mod flight_recorder;
 pub mod gpus;
 pub mod incidents;
 pub mod kernel_log;
+pub mod nccl_ras;
 pub mod nvml;
 pub mod progress_page;
 mod python_traceback;

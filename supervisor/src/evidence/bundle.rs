@@ -65,11 +65,19 @@ pub(crate) fn write_bundle(directory: &Path, bundle: &Bundle) -> io::Result<()> 
     }
     for node in &bundle.nodes {
         let name = file_name(&node.node);
-        let text = serde_json::to_string_pretty(node).map_err(io::Error::other)?;
+        let in_short = NodeEvidence {
+            kernel_log: Vec::new(),
+            nccl_answer: None,
+            ..node.clone()
+        };
+        let text = serde_json::to_string_pretty(&in_short).map_err(io::Error::other)?;
         put(format!("node-{name}.json"), &text)?;
         if !node.kernel_log.is_empty() {
             let text = node.kernel_log.join("\n") + "\n";
             put(format!("node-{name}.kernel.txt"), &text)?;
+        }
+        if let Some(answer) = &node.nccl_answer {
+            put(format!("node-{name}.nccl.txt"), answer)?;
         }
     }
     let signs: Vec<_> = bundle

@@ -49,7 +49,7 @@ struct Received {
 }
 
 /// The text. Where it would be too long, what explains least is left out: the threads and connections of the processes, then
-/// the kernel log, then the texts of their interpreters, then the last lines of output.
+/// the kernel log and NCCL's words, then the texts of their interpreters, then the last lines of output.
 ///
 /// # Errors
 ///
@@ -64,7 +64,10 @@ pub(crate) fn pack(seen: &Seen, max_bytes: u64) -> Result<Vec<u8>, String> {
             rank.process = None;
             rank.sockets.clear();
         },
-        |node, _| node.kernel_log.clear(),
+        |node, _| {
+            node.kernel_log.clear();
+            node.nccl_answer = None;
+        },
         |_, rank| rank.stacks.clear(),
         |_, rank| rank.last_lines.clear(),
     ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of a node as a whole: its load, its health, the end of its kernel log.
+//! What is known of a node as a whole: its load, its health, the end of its kernel log, what NCCL says there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,15 +7,18 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
+use steadfast_health::nccl_ras;
 
 use crate::redact;
 
 /// How long the node is waited for when the rest is done.
 const A_LITTLE_LONGER: Duration = Duration::from_millis(300);
+/// How long NCCL may take to answer. Where nobody listens, that is known at once.
+const NCCL_WITHIN: Duration = Duration::from_secs(1);
 /// Records of the kernel log that are kept, and characters of each.
 const KERNEL_LINES: usize = 100;
 const LONGEST_LINE: usize = 500;
@@ -34,6 +37,8 @@ pub(crate) struct NodeSubject {
     pub(crate) health: Vec<String>,
     /// Where its kernel log is, if that may be read.
     pub(crate) kernel_log: Option<PathBuf>,
+    /// Where NCCL answers, unless that is turned off.
+    pub(crate) nccl: Option<String>,
 }
 
 /// What was seen of a node.
@@ -51,6 +56,12 @@ pub(crate) struct NodeEvidence {
     pub(crate) kernel_log: Vec<String>,
     /// Why there is no kernel log, in words.
     pub(crate) no_kernel_log: Option<String>,
+    /// What is wrong by what NCCL says of the job, or why it says nothing.
+    #[serde(default)]
+    pub(crate) nccl: Vec<String>,
+    /// NCCL's own words.
+    #[serde(default)]
+    pub(crate) nccl_answer: Option<String>,
 }
 
 /// Looks at this node while `meanwhile` is being done, and hardly longer: a log can be on a disk that does not answer.
@@ -58,6 +69,8 @@ pub(crate) fn look_at_node<T>(
     subject: NodeSubject,
     meanwhile: impl FnOnce() -> T,
 ) -> (NodeEvidence, T) {
+    let deadline = Instant::now() + NCCL_WITHIN;
+    let nccl = subject.nccl.clone().map(ask_nccl);
     let (sender, seen) = mpsc::channel();
     let unseen = NodeEvidence {
         node: subject.node.clone(),
@@ -73,7 +86,36 @@ pub(crate) fn look_at_node<T>(
             drop(sender.send(look(&subject)));
         });
     let done = meanwhile();
-    (seen.recv_timeout(A_LITTLE_LONGER).unwrap_or(unseen), done)
+    let mut node = seen.recv_timeout(A_LITTLE_LONGER).unwrap_or(unseen);
+    if let Some(nccl) = nccl {
+        let left = deadline.saturating_duration_since(Instant::now());
+        (node.nccl, node.nccl_answer) = nccl
+            .recv_timeout(left)
+            .unwrap_or_else(|_| (vec!["NCCL has not answered in time".to_owned()], None));
+    }
+    (node, done)
+}
+
+/// What is wrong by NCCL's answer, and the answer.
+type FromNccl = (Vec<String>, Option<String>);
+
+fn ask_nccl(address: String) -> mpsc::Receiver<FromNccl> {
+    let (sender, answer) = mpsc::channel();
+    // Without a thread it has not answered.
+    let _no_answer = thread::Builder::new()
+        .name("evidence".to_owned())
+        .spawn(move || {
+            let said = match nccl_ras::ask(&address, NCCL_WITHIN) {
+                Ok(report) => {
+                    let problems = report.problems.iter().map(ToString::to_string).collect();
+                    (problems, Some(report.answer))
+                }
+                Err(error) => (vec![format!("NCCL says nothing: {error}")], None),
+            };
+            // Too late: nobody waits any more.
+            drop(sender.send(said));
+        });
+    answer
 }
 
 fn look(subject: &NodeSubject) -> NodeEvidence {
@@ -97,6 +139,8 @@ fn look(subject: &NodeSubject) -> NodeEvidence {
         load: read("loadavg").trim().to_owned(),
         kernel_log,
         no_kernel_log,
+        nccl: Vec::new(),
+        nccl_answer: None,
     }
 }
 
@@ -160,6 +204,7 @@ mod tests {
             node: "n1".to_owned(),
             health: vec!["NVML is watched (driver 550, 8 GPUs)".to_owned()],
             kernel_log,
+            nccl: None,
         }
     }
 

@@ -9,11 +9,13 @@ use steadfast_coord::Hint;
 use steadfast_core::{
     Activity, Generation, Instant, MemberEvent, NodeName, Plan, RankSigns, StallState,
 };
+use steadfast_health::nccl_ras;
 use steadfast_health::progress_page::PagePhase;
 use tokio::sync::oneshot;
 
 use super::Agent;
 use crate::agent::AgentError;
+use crate::agent::launch;
 use crate::agent::stall::{Enquiry, Findings, Looked, Scene, Scope, StallOrder};
 use crate::clock;
 use crate::evidence::{self, Bundle, LOOK_WITHIN, NodeSubject, Seen, Subject};
@@ -234,6 +236,7 @@ impl Agent {
                 KernelLogSource::Path(path) => Some(path.clone()),
                 KernelLogSource::Off => None,
             },
+            nccl: nccl_address(),
         }
     }
 
@@ -366,6 +369,16 @@ impl Agent {
 
 fn now() -> Instant {
     Instant::from_nanos(clock::monotonic_ns())
+}
+
+/// Where NCCL answers in the workers, unless it was told not to: they have this agent's environment.
+fn nccl_address() -> Option<String> {
+    let variable = |name: &str| launch::own_environment(name)?.into_string().ok();
+    if variable("NCCL_RAS_ENABLE").as_deref() == Some("0") {
+        return None;
+    }
+    let address = variable("NCCL_RAS_ADDR").filter(|address| !address.is_empty());
+    Some(address.unwrap_or_else(|| nccl_ras::DEFAULT_ADDRESS.to_owned()))
 }
 
 /// Looks at the workers and, meanwhile, at the node.
