@@ -7,6 +7,7 @@
 //! temporary directory that is removed, and ends what it has started, also when it fails.
 
 mod etcd;
+pub(crate) mod hangs;
 pub(crate) mod idle;
 mod job;
 mod launch;

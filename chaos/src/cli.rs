@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{idle, members, nodes, output, recovery};
+use crate::bench::{hangs, idle, members, nodes, output, recovery};
 use crate::failure::Failure;
 
 /// A rule was broken, or a figure is over its limit.
@@ -60,10 +60,16 @@ enum BenchCommand {
     /// How long a job on several nodes is away when a worker or a node is lost, here and under torchrun
     #[command(after_help = BENCH_CODES)]
     Nodes(NodesArgs),
+    /// How long it takes until a hang is explained, and whether the explanation is right
+    #[command(after_help = HANGS_CODES)]
+    Hangs(HangsArgs),
 }
 
 const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
                            do its work.";
+
+const HANGS_CODES: &str = "Exit codes: 0 all verdicts were right, 1 one was wrong or something was done that must not be, \
+                           2 the harness could not do its work.";
 
 #[derive(Debug, Args)]
 struct RecoveryArgs {
@@ -181,6 +187,36 @@ struct NodesArgs {
 }
 
 #[derive(Debug, Args)]
+struct HangsArgs {
+    /// What is done to the job [default: everything, one after the other]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    fault: Vec<hangs::Fault>,
+    /// Number of nodes that the four ranks are spread over
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=2))]
+    nodes: Vec<u32>,
+    /// What the ranks do
+    #[arg(long, value_enum, default_value_t = hangs::Training::Toy)]
+    training: hangs::Training,
+    /// Number of faults of each kind
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Least time that a step takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    step_time: f64,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Python for the workers; `--training ddp` needs one with PyTorch [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// The etcd to start, for two nodes [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    etcd_program: Option<PathBuf>,
+    /// Chooses the victims and the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct CommonArgs {
     /// The steadfast to measure [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -224,6 +260,7 @@ fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
         Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
         Command::Bench(BenchCommand::Members(args)) => members::run(&args.into(), out),
         Command::Bench(BenchCommand::Nodes(args)) => nodes::run(&args.into(), out),
+        Command::Bench(BenchCommand::Hangs(args)) => hangs::run(&args.into(), out),
         Command::Members(options) => members::run_group(&options).map(|()| true),
     }
 }
@@ -304,6 +341,23 @@ impl From<NodesArgs> for nodes::Options {
             steadfast: args.common.steadfast,
             python: args.python,
             torchrun: args.torchrun,
+            etcd_program: args.etcd_program,
+            seed: args.seed,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<HangsArgs> for hangs::Options {
+    fn from(args: HangsArgs) -> Self {
+        Self {
+            faults: args.fault,
+            nodes: args.nodes,
+            training: args.training,
+            reps: args.reps,
+            step_seconds: args.step_time,
+            steadfast: args.common.steadfast,
+            python: args.python,
             etcd_program: args.etcd_program,
             seed: args.seed,
             json: args.common.json,

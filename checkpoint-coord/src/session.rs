@@ -232,6 +232,10 @@ impl<S: Store, C: Clock> Session<S, C> {
                 leader.note_silence(&node, silent);
                 self.tell_leader(LeaderEvent::Tick)
             }
+            Hint::Verdict(finding) => {
+                leader.note_verdict(*finding);
+                self.tell_leader(LeaderEvent::Tick)
+            }
         }
     }
 

@@ -48,7 +48,7 @@ pub struct Page {
     pub checkpoint_done: Option<u64>,
     /// Where that checkpoint is, if the process said so.
     pub checkpoint_path: Option<PathBuf>,
-    /// The last loss that was reported, if one was; it may be infinite.
+    /// The last loss that was reported, if one was; it may be infinite, or no number.
     pub loss: Option<f64>,
 }
 

@@ -84,6 +84,12 @@ impl Keys {
         format!("{}findings/{}/{}", self.prefix, generation, escape(&node.0))
     }
 
+    /// What the leader has found by comparing all ranks of one generation. It lies among the findings, under a name that no
+    /// node can have.
+    pub fn verdict(&self, generation: Generation) -> String {
+        format!("{}findings/{generation}/%verdict", self.prefix)
+    }
+
     /// The job's memory of faults: restart budget, repeated failures, excluded nodes.
     pub fn ledger(&self) -> String {
         format!("{}job/ledger", self.prefix)
@@ -169,5 +175,13 @@ mod tests {
             KeyKind::Findings(Generation(7), node)
         );
         assert_eq!(keys.kind("/steadfast/other/plan"), KeyKind::Other);
+        let verdict = keys.kind(&keys.verdict(Generation(7)));
+        let KeyKind::Findings(Generation(7), unlike_any) = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert_ne!(
+            keys.findings(Generation(7), &unlike_any),
+            keys.verdict(Generation(7))
+        );
     }
 }

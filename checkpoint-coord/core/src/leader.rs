@@ -20,6 +20,8 @@ mod writes;
 
 use std::time::Duration;
 
+use steadfast_proto::v1::Finding;
+
 use crate::{
     Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request,
     RequestKind, Revision, Transaction, View,
@@ -74,6 +76,8 @@ pub struct Leader {
     gathering: Gathering,
     growing: Growing,
     saving: Saving,
+    /// What comparing all ranks has shown, until it stands in the store.
+    verdict: Option<Finding>,
 }
 
 impl Leader {
@@ -94,6 +98,7 @@ impl Leader {
             gathering: Gathering::default(),
             growing: Growing::default(),
             saving: Saving::default(),
+            verdict: None,
         }
     }
 
@@ -138,6 +143,13 @@ impl Leader {
     /// counts as lost only when its lease has ended. Send a [`LeaderEvent::Tick`] after it.
     pub fn note_silence(&mut self, node: &NodeName, silent: bool) {
         self.progress.note_silence(node, silent);
+    }
+
+    /// Takes in what comparing the ranks of all nodes has shown: a finding about a rank that may be another node's. If it is
+    /// about the generation that runs, and that cannot survive it, the generation ends, and the finding is written in the
+    /// same transaction. Send a [`LeaderEvent::Tick`] after it.
+    pub fn note_verdict(&mut self, finding: Finding) {
+        self.verdict = Some(finding);
     }
 
     /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.
@@ -289,6 +301,7 @@ impl Leader {
             .view
             .findings_of(plan.generation)
             .into_iter()
+            .chain(self.verdict_on(plan.generation).cloned())
             .find(crate::member::is_fatal)
             .map(|finding| finding.summary);
         let silent = standing::list(standings, |standing| *standing == Standing::Silent);
@@ -305,6 +318,12 @@ impl Leader {
                 format!("the generation has ended on {ending}")
             }),
         })
+    }
+
+    /// What comparing all ranks of that generation has shown.
+    fn verdict_on(&self, generation: Generation) -> Option<&Finding> {
+        let verdict = self.verdict.as_ref();
+        verdict.filter(|verdict| verdict.generation == generation.0)
     }
 
     fn set_running(&mut self, plan: &Plan, standings: &[(NodeName, Standing)]) {

@@ -26,6 +26,7 @@ mod keys;
 mod leader;
 mod lease;
 mod member;
+mod numeric;
 mod records;
 mod stall;
 mod store;
@@ -45,6 +46,7 @@ pub use member::{
     KeeperStop, Member, MemberEffect, MemberEvent, MemberSettings, MemberState, OperatorRequest,
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
+pub use numeric::{LossFinding, LossTrouble, LossWatch};
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
     FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,

@@ -8,6 +8,7 @@ use steadfast_core::{
     Generation, Instant, JobResult, MemberEffect, MemberEvent, NodeName, Plan, SaveOrder,
     SaveOutcome, Transaction,
 };
+use steadfast_proto::v1::Finding;
 use tokio::sync::{mpsc, watch};
 
 use super::{Peers, StatusView};
@@ -29,7 +30,7 @@ pub struct SessionPorts {
 }
 
 /// What an agent hears of other nodes beside the store. It makes the leader faster, but proves nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Hint {
     /// Workers of another node have made a step.
     Step {
@@ -45,6 +46,8 @@ pub enum Hint {
         /// Whether it is silent.
         silent: bool,
     },
+    /// What comparing the ranks of all nodes has shown. A session that does not lead drops it.
+    Verdict(Box<Finding>),
 }
 
 /// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.

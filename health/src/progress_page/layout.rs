@@ -21,6 +21,8 @@ const STEP_AT: usize = 128;
 const STATE_AT: usize = 192;
 const PATH_AT: usize = 512;
 const LONGEST_PATH: usize = 1022;
+/// The bits of a loss that was reported and is no number; any other that is none means that none was reported.
+const NOT_A_NUMBER: u64 = 0x7ff8_0000_0000_0001;
 
 pub(super) type Bytes = [u8; PAGE_SIZE];
 
@@ -74,7 +76,7 @@ pub(super) fn read(bytes: &Bytes) -> Option<Page> {
         collectives: (issued != 0).then_some((issued, finished)),
         checkpoint_done: unless_0(u64_at(bytes, STATE_AT + 40)),
         checkpoint_path: path(bytes),
-        loss: (!loss.is_nan()).then_some(loss),
+        loss: (!loss.is_nan() || loss.to_bits() == NOT_A_NUMBER).then_some(loss),
     })
 }
 

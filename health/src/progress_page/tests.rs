@@ -90,6 +90,19 @@ fn every_field_is_where_the_documentation_says() {
 }
 
 #[test]
+fn a_loss_that_is_no_number_is_told_from_none() {
+    let with = |bits: u64| {
+        let mut page = bytes();
+        page[240..248].copy_from_slice(&bits.to_le_bytes());
+        let (_directory, mut pages) = directory_with(&page);
+        pages.look(NOW).pages[0].loss
+    };
+    assert!(with(0x7ff8_0000_0000_0001).is_some_and(f64::is_nan));
+    assert_eq!(with(f64::NAN.to_bits()), None);
+    assert_eq!(with(f64::INFINITY.to_bits()), Some(f64::INFINITY));
+}
+
+#[test]
 fn pages_that_make_no_sense_are_ignored_with_a_note() {
     noted(b"", "has 0 bytes");
     noted(&bytes()[..4095], "has 4095 bytes");

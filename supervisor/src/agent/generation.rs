@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::{Instant, LocalRank, StallSettings, StallWatch};
+use steadfast_core::{Instant, LocalRank, LossWatch, StallSettings, StallWatch};
 use steadfast_health::Lockstep;
 use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
@@ -25,6 +25,8 @@ pub(super) struct Generation {
     pub(super) stopped: bool,
     /// Whether the user has been told of its first failure.
     pub(super) failure_told: bool,
+    /// What is wrong with its loss, in words, as the user was told.
+    pub(super) loss_trouble: Option<String>,
     /// The highest step that was seen in it.
     pub(super) step: Option<u64>,
     /// Which steps all workers of this node have made.
@@ -66,6 +68,8 @@ pub(super) struct Worker {
     checkpoint_done: Option<u64>,
     pub(super) dying: bool,
     pub(super) unkillable: bool,
+    /// Whether its loss is as a loss should be.
+    pub(super) losses: LossWatch,
 }
 
 impl Generation {
@@ -100,6 +104,7 @@ impl Generation {
                 checkpoint_done: None,
                 dying: false,
                 unkillable: false,
+                losses: LossWatch::default(),
             };
             self.workers
                 .entry(worker.view.local_rank)

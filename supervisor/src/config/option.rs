@@ -45,6 +45,7 @@ pub(crate) enum Key {
     StopGrace,
     Stall,
     StallAfter,
+    OnNan,
     SignalsToHandle,
     ExitCode,
     CheckpointDir,

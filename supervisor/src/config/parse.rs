@@ -9,8 +9,8 @@ use steadfast_health::xid::Policy;
 
 use super::duration;
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, StallAction, Stdin, Witness,
-    XidPolicy,
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan, StallAction, Stdin,
+    Witness, XidPolicy,
 };
 
 /// A whole number of at least `least`.
@@ -154,6 +154,16 @@ pub(crate) fn stall(text: &str) -> Result<StallAction, String> {
         "report" => Ok(StallAction::Report),
         "off" => Ok(StallAction::Off),
         _ => Err("must be `auto`, `report` or `off`".to_owned()),
+    }
+}
+
+/// `report`, `restart` or `end`.
+pub(crate) fn on_nan(text: &str) -> Result<OnNan, String> {
+    match text {
+        "report" => Ok(OnNan::Report),
+        "restart" => Ok(OnNan::Restart),
+        "end" => Ok(OnNan::End),
+        _ => Err("must be `report`, `restart` or `end`".to_owned()),
     }
 }
 

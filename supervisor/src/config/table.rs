@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 62] = [
+pub(crate) static OPTIONS: [OptionSpec; 63] = [
     option(
         Key::Job,
         "job",
@@ -393,6 +393,16 @@ pub(crate) static OPTIONS: [OptionSpec; 62] = [
     )
     .kind(Kind::List, "[NAME=]DURATION,...")
     .described("learned from the job's own steps"),
+    option(
+        Key::OnNan,
+        "on-nan",
+        Group::Restart,
+        "What is done when the loss is no number any more or stays far above all that it was: `report` (it is said, and kept \
+         with the job's findings), `restart` (the workers are started again, from the last checkpoint where the program \
+         does that) or `end` (the job ends: nothing would come of it).",
+    )
+    .kind(Kind::Text, "report|restart|end")
+    .default("report"),
     option(
         Key::SignalsToHandle,
         "signals-to-handle",

@@ -38,6 +38,7 @@ fn other_value(name: &str) -> &'static str {
         "max-restarts" => "7",
         "stall" => "report",
         "stall-after" => "20s,eval=1h",
+        "on-nan" => "end",
         "restart-grace" | "agent-heartbeat" => "2s",
         "stop-grace" | "agent-watchdog" => "1m",
         "signals-to-handle" => "SIGTERM,SIGUSR1",

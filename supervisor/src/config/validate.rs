@@ -164,6 +164,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
                 .parse(Key::StallAfter, parse::stall_after)?
                 .unwrap_or_default(),
         },
+        on_nan: values.require(Key::OnNan, parse::on_nan)?,
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
         master_port: values.parse(Key::MasterPort, parse::port)?,

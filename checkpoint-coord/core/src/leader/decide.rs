@@ -38,6 +38,10 @@ impl Leader {
         transaction.then.push(self.put_course(&course));
         let commit = made.map(|step| self.commit(plan, step));
         transaction.then.extend(commit.into_iter().flatten());
+        let verdict = self.verdict_on(plan.generation);
+        transaction
+            .then
+            .extend(verdict.map(|verdict| self.put_verdict(verdict)));
         self.write(transaction, say, effects);
     }
 

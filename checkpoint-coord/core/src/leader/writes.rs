@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The leader's transactions and their guards.
 
+use steadfast_proto::v1::Finding;
+
 use super::Leader;
 use crate::records::encode;
 use crate::{
-    CommitRecord, Condition, Course, Generation, Ledger, Operation, Places, Plan, RECORD_VERSION,
-    Transaction,
+    CommitRecord, Condition, Course, FindingsRecord, Generation, Ledger, Operation, Places, Plan,
+    RECORD_VERSION, Transaction,
 };
 
 /// Records of old findings that one write removes at most; stores limit the size of a transaction.
@@ -120,6 +122,18 @@ impl Leader {
                 key: keys.checkpoint(*old),
             }))
             .collect()
+    }
+
+    pub(super) fn put_verdict(&self, verdict: &Finding) -> Operation {
+        Operation::Put {
+            key: self.view.keys().verdict(Generation(verdict.generation)),
+            value: encode(&FindingsRecord {
+                version: RECORD_VERSION,
+                findings: vec![verdict.clone()],
+                ..FindingsRecord::default()
+            }),
+            lease: None,
+        }
     }
 
     /// Findings of generations before `last` have been judged long ago.

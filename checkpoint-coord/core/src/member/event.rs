@@ -25,6 +25,10 @@ pub mod kinds {
     pub const WORKER_UNKILLABLE: &str = "worker.unkillable";
     /// A worker makes no progress and will not make any.
     pub const WORKER_HUNG: &str = "worker.hung";
+    /// The loss is no number any more, or runs away, and the user wants the generation to end for that.
+    pub const LOSS_BROKEN: &str = "loss.broken";
+    /// The same, where it is only reported.
+    pub const LOSS_SUSPECT: &str = "loss.suspect";
     /// A GPU that the job uses is lost, or must be reset before it can be used again.
     pub const GPU_FAULT: &str = "gpu.fault";
     /// A member of the generation is gone.

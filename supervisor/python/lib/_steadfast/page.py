@@ -31,6 +31,8 @@ _STATE_AT = 192
 _PATH_AT = 512
 _LONGEST_PATH = 1022
 _NAN = float("nan")
+# A loss that is no number, as opposed to none at all.
+_NOT_A_NUMBER = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\x7f")[0]
 
 
 def _number(name, default):
@@ -81,6 +83,11 @@ class Page:
         self.checkpoint_done = 0
         self.loss = _NAN
         self.publish_step()
+        self.publish_state()
+
+    def set_loss(self, loss):
+        """Writes down the last loss, which may be infinite or no number."""
+        self.loss = loss if loss == loss else _NOT_A_NUMBER
         self.publish_state()
 
     def publish_step(self):

@@ -92,8 +92,7 @@ class Recorder:
         self._stated = True
         self._advance(page, min(max(step, 0), _MOST), STATED)
         if loss is not None:
-            page.loss = loss
-            page.publish_state()
+            page.set_loss(loss)
 
     def enter(self, phase, implied=False):
         """Begins a phase. Returns whether `leave` must be called. `implied`: the program did not say so itself."""

@@ -24,7 +24,7 @@ use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
 use crate::agent::saving::SaveDesk;
-use crate::agent::stall::StallDesk;
+use crate::agent::stall::{Council, StallDesk};
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
 use crate::hook::Hook;
@@ -105,6 +105,8 @@ pub(super) async fn open(
     let agent = Agent {
         generation: Generation::with_bounds(settings.stall.bounds.clone()),
         stall: StallDesk::new(settings.stall.clone()),
+        council: Council::default(),
+        enquiry: None,
         dying: DyingWatch::default(),
         hook,
         pages,

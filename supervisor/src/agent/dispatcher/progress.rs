@@ -17,7 +17,12 @@ impl Agent {
                 page,
             } => {
                 let news = self.generation.shown(generation, local_rank, &page);
-                self.tell_step(news).await
+                self.tell_step(news).await?;
+                let step = page.step.map(|step| step.number);
+                match page.loss {
+                    Some(loss) => self.note_loss(generation, local_rank, step, loss).await,
+                    None => Ok(()),
+                }
             }
             PageEvent::Note(text) => {
                 let fields = json!({ "note": text });

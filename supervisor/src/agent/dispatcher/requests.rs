@@ -156,7 +156,8 @@ impl Agent {
             health: [
                 self.node.status(),
                 self.nvml.status(),
-                self.stall.status(&self.generation).into_iter().collect(),
+                self.stall_status().into_iter().collect(),
+                self.generation.loss_trouble.iter().cloned().collect(),
             ]
             .concat(),
         }
