@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::gpus::{GpuSource, GpuView};
+use crate::gpus::{GpuAnswer, GpuSource, GpuView};
 use crate::outcome::Outcome;
-use crate::outside::{Ended, KernelClock, Work};
+use crate::outside::{Ended, KernelClock, Work, in_time_for};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::spec::{Number, Spec, Switch, Words};
@@ -139,9 +139,7 @@ impl Context<'_> {
 
     /// Lets another process do this work, until shortly before the check must have ended.
     pub(crate) fn run(&self, work: &Work) -> Ended {
-        let left = self.until.saturating_duration_since(Instant::now());
-        let until = Instant::now() + left / 10 * 9;
-        self.plan.node.outside.run(work, until)
+        self.plan.node.outside.run(work, in_time_for(self.until))
     }
 
     pub(crate) fn kernel_clock(&self) -> Result<KernelClock, String> {
@@ -153,8 +151,20 @@ impl Context<'_> {
         self.gpus.wait(self.until)
     }
 
-    /// Whether a GPU matters.
-    pub(crate) fn cares_for(&self, gpu: &steadfast_health::nvml::GpuIdentity) -> bool {
-        self.plan.node.cares_for(gpu)
+    /// Whether a GPU matters. One that has not said who it is does unless all that matter are known to be others.
+    pub(crate) fn cares_for(&self, view: &GpuView, index: u32, gpu: &GpuAnswer) -> bool {
+        let node = &self.plan.node;
+        match (&gpu.identity, &node.gpus) {
+            (Some(identity), _) => node.cares_for(identity),
+            (None, None) => true,
+            (None, Some(wanted)) => {
+                wanted
+                    .iter()
+                    .any(|wanted| match wanted.trim().parse::<u32>() {
+                        Ok(wanted) => index == wanted,
+                        Err(_) => !view.has(wanted),
+                    })
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_health::nvml::{Absence, GpuIdentity, GpuSnapshot, SnapshotLine};
 
-use crate::node::{Node, Nvml};
+use crate::node::{Node, Nvml, is_meant};
 use crate::outside::{Ended, How, Work};
 
 /// Everything that was said until the end, or until there was no more time.
@@ -88,6 +88,12 @@ impl GpuView {
         };
         view.failure = view.failure.or(failure);
         view
+    }
+
+    /// Whether an index, a UUID or a PCI address means a GPU that has said who it is.
+    pub(crate) fn has(&self, wanted: &str) -> bool {
+        let mut known = self.gpus.values().filter_map(|gpu| gpu.identity.as_ref());
+        known.any(|gpu| is_meant(gpu, wanted))
     }
 
     fn take_in(&mut self, line: SnapshotLine) {

@@ -48,6 +48,8 @@ mod table;
 mod units;
 
 #[cfg(test)]
+mod garbage;
+#[cfg(test)]
 mod testing;
 
 pub use mount_probe::{MountAnswer, probe_mount};

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use steadfast_health::kernel_log::PciAddress;
 use steadfast_health::nvml::GpuIdentity;
 
 use crate::outside::Outside;
@@ -27,7 +29,8 @@ pub struct Node {
 }
 
 /// NVIDIA's management library.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Nvml {
     /// The one that is installed.
     #[default]
@@ -72,16 +75,14 @@ impl Node {
 
     /// Whether a GPU matters.
     pub(crate) fn cares_for(&self, gpu: &GpuIdentity) -> bool {
-        let Some(wanted) = &self.gpus else {
-            return true;
-        };
-        wanted.iter().any(|wanted| {
-            let wanted = wanted.trim();
-            let same_address = steadfast_health::kernel_log::PciAddress::parse(wanted)
-                .is_some_and(|address| address.to_string() == gpu.pci);
-            wanted == gpu.index.to_string()
-                || wanted.eq_ignore_ascii_case(&gpu.uuid)
-                || same_address
-        })
+        let wanted = self.gpus.as_ref();
+        wanted.is_none_or(|wanted| wanted.iter().any(|wanted| is_meant(gpu, wanted)))
     }
+}
+
+/// Whether an index, a UUID or a PCI address means this GPU.
+pub(crate) fn is_meant(gpu: &GpuIdentity, wanted: &str) -> bool {
+    let wanted = wanted.trim();
+    let same_address = PciAddress::parse(wanted).is_some_and(|pci| pci.to_string() == gpu.pci);
+    wanted == gpu.index.to_string() || wanted.eq_ignore_ascii_case(&gpu.uuid) || same_address
 }

@@ -51,14 +51,14 @@ impl fmt::Display for Status {
 }
 
 /// One thing that is not as it should be, or that could not be seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// How bad it is; never [`Status::Ok`].
     pub status: Status,
     /// What is wrong, where; a sentence without its full stop.
     pub text: String,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
 }
 

@@ -90,6 +90,16 @@ pub struct KernelClock {
     pub maximum_error_us: u64,
 }
 
+/// What a check keeps of its own time for after the end of a process: it may have to be killed, and its answer judged.
+const KEPT: Duration = Duration::from_millis(400);
+
+/// Until when a process may take, so that a check can end in time.
+pub(crate) fn in_time_for(until: Instant) -> Instant {
+    let now = Instant::now();
+    let left = until.saturating_duration_since(now);
+    now + left.saturating_sub(KEPT).max(left / 2)
+}
+
 /// What checks may not do themselves.
 pub trait Outside: Send + Sync {
     /// Lets a process do this work, and waits until it has ended or `until` has come.

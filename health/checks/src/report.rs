@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::outcome::{Outcome, Problem, Status};
 use crate::profile::Profile;
 use crate::settings::Severity;
 
 /// The result of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The occasion.
     pub profile: Profile,
@@ -23,7 +25,7 @@ pub struct Report {
 }
 
 /// The result of one check.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckResult {
     /// Name of the check.
     pub name: String,

@@ -35,6 +35,8 @@ struct Running {
     item: Item,
     begun: Instant,
     until: Instant,
+    /// How long it may take, as it was configured.
+    deadline: Duration,
     result: Option<(Outcome, Duration)>,
 }
 
@@ -71,6 +73,7 @@ impl Plan {
             let check = Running {
                 begun: Instant::now(),
                 until: (begun + deadline).min(until),
+                deadline,
                 result: None,
                 item,
             };
@@ -184,7 +187,7 @@ impl Shared {
         let mut results = Vec::new();
         for check in running {
             let (mut outcome, took) = check.result.unwrap_or_else(|| {
-                let allowed = check.until.saturating_duration_since(check.begun);
+                let allowed = check.deadline.min(self.plan.profile.limit());
                 let text = format!("it did not end within {}", show_duration(allowed));
                 (Outcome::broken(text), check.begun.elapsed())
             });

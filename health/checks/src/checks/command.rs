@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs of the site's own, which answer in the manner of Nagios.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::outcome::{Outcome, Status};
-use crate::outside::{How, Outside, Work};
+use crate::outside::{How, Outside, Work, in_time_for};
 
-/// What is left of the time when the program must have ended.
-const MARGIN: Duration = Duration::from_millis(200);
 const NEXT: &str = "see what the command looks at";
 /// Lines of output that are kept.
 const MOST_LINES: usize = 20;
@@ -18,7 +16,7 @@ pub(crate) fn look(outside: &dyn Outside, words: &[String], until: Instant) -> O
     let work = Work::Command {
         words: words.to_vec(),
     };
-    let ended = outside.run(&work, until.checked_sub(MARGIN).unwrap_or(until));
+    let ended = outside.run(&work, in_time_for(until));
     let output = String::from_utf8_lossy(&ended.stdout).into_owned();
     let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
     // What stands behind the bar is for machines.

@@ -91,6 +91,9 @@ fn ask(context: &Context<'_>, socket: &str, speaks_http: bool) -> Answer {
     match ping(stream, context.until.min(Instant::now() + PATIENCE)) {
         Ok(line) if line.starts_with("HTTP/1.") && line.contains(" 200 ") => Answer::Well,
         Ok(line) => Answer::Ill(format!("it says `{line}`")),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Answer::Ill("it takes the question, and says nothing".to_owned())
+        }
         Err(error) => Answer::Ill(error.to_string()),
     }
 }

@@ -35,18 +35,21 @@ pub(super) fn each_gpu(
 ) -> Outcome {
     let view = context.gpus();
     let mut outcome = Outcome::default();
-    let (mut known, mut unknown, mut unanswered) = (0_usize, Vec::new(), Vec::new());
+    let (mut known, mut unknown) = (0_usize, Vec::new());
+    let (mut unanswered, mut refused) = (Vec::new(), Vec::new());
     for (index, answer) in &view.gpus {
-        let Some(identity) = &answer.identity else {
-            unanswered.push(answer.label(*index));
-            continue;
-        };
-        if !context.cares_for(identity) {
+        if !context.cares_for(&view, *index, answer) {
             continue;
         }
         let label = answer.label(*index);
-        let Some(snapshot) = &answer.snapshot else {
-            unanswered.push(label);
+        let (Some(identity), Some(snapshot)) = (&answer.identity, &answer.snapshot) else {
+            let is_refused = answer.silent.is_some();
+            let place = if is_refused {
+                &mut refused
+            } else {
+                &mut unanswered
+            };
+            place.push(label);
             continue;
         };
         let seen = Seen {
@@ -59,19 +62,25 @@ pub(super) fn each_gpu(
             Judged::Unknown => unknown.push(seen.label),
         }
     }
-    if known == 0 && unknown.is_empty() && unanswered.is_empty() {
-        return Outcome::unknown(nothing(&view));
-    }
     if !unanswered.is_empty() {
-        outcome.unsure(format!(
-            "{} did not answer (see gpu-driver)",
-            unanswered.join(", ")
-        ));
+        let text = format!("{} did not answer (see gpu-driver)", unanswered.join(", "));
+        outcome.unsure(text);
     }
-    if known == 0 && !unknown.is_empty() {
-        outcome.unsure(format!("no GPU says {unsaid}"));
-    } else if !unknown.is_empty() {
+    if !refused.is_empty() {
+        let text = format!("{} cannot be asked (see gpu-lost)", refused.join(", "));
+        outcome.evidence(&text);
+        if known == 0 {
+            outcome.unsure(text);
+        }
+    }
+    if !unknown.is_empty() {
         outcome.evidence(format!("{} did not say {unsaid}", unknown.join(", ")));
+        if known == 0 {
+            outcome.unsure(format!("no GPU says {unsaid}"));
+        }
+    }
+    if known == 0 && outcome.problems.is_empty() {
+        return Outcome::unknown(nothing(&view));
     }
     outcome.fine = format!("{known} GPU{}: {fine}", if known == 1 { "" } else { "s" });
     outcome
@@ -140,6 +149,8 @@ impl fmt::Display for HangingCall {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_health::nvml::SnapshotLine;
+
     use crate::outcome::Status;
     use crate::testing::{Made, healthy, lines, said, silent};
 
@@ -197,6 +208,25 @@ mod tests {
                 assert_eq!(result.status, Status::Unknown, "{result:#?}");
             }
         }
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_is_for_another_check_to_judge() {
+        let mut all = lines(&[healthy()]);
+        all.push(SnapshotLine::Silent {
+            gpu: 1,
+            lost: true,
+            reason: "lost".to_owned(),
+        });
+        let made = Made::running().nvml(said(&all));
+        let result = made.expect("gpu-ecc", Status::Ok, "1 GPU: no memory error");
+        assert_eq!(result.evidence, ["GPU 1 cannot be asked (see gpu-lost)"]);
+        let made = Made::running().nvml(said(&all[3..]));
+        made.expect(
+            "gpu-ecc",
+            Status::Unknown,
+            "GPU 1 cannot be asked (see gpu-lost)",
+        );
     }
 
     #[test]

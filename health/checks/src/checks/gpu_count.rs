@@ -73,24 +73,17 @@ fn look(context: &Context<'_>) -> Outcome {
         outcome.warn(text, "correct `expected` in the configuration");
     }
     missing(context, &view, &mut outcome);
-    outcome.fine = format!("{usable} GPUs");
+    outcome.fine = format!("{usable} GPU{}", if usable == 1 { "" } else { "s" });
     outcome
 }
 
 /// GPUs that were named and are not there.
 fn missing(context: &Context<'_>, view: &GpuView, outcome: &mut Outcome) {
-    let known: Vec<_> = view
-        .gpus
-        .values()
-        .filter_map(|gpu| gpu.identity.as_ref())
-        .collect();
     for wanted in context.plan.node.gpus.iter().flatten() {
-        let mut alone = context.plan.node.clone();
-        alone.gpus = Some(vec![wanted.clone()]);
-        let index_is_listed = wanted
+        let is_listed = wanted
             .parse::<u32>()
             .is_ok_and(|index| view.gpus.contains_key(&index));
-        if !index_is_listed && !known.iter().any(|gpu| alone.cares_for(gpu)) {
+        if !is_listed && !view.has(wanted) {
             outcome.fail(format!("GPU {wanted} of the job is not there"), NEXT);
         }
     }
@@ -109,11 +102,11 @@ mod tests {
     #[test]
     fn all_gpus_of_the_bus_are_expected_unless_another_number_is() {
         let made = on_the_bus(Made::with_gpus(&[healthy()]), "0000:18:00.0", THERE);
-        made.expect("gpu-count", Status::Ok, "1 GPUs");
+        made.expect("gpu-count", Status::Ok, "1 GPU");
         let made = on_the_bus(made, "0000:19:00.0", THERE);
         made.expect("gpu-count", Status::Fail, "1 of 2 GPUs can be used");
         let made = made.settings("[check.gpu-count]\nexpected = 1");
-        made.expect("gpu-count", Status::Ok, "1 GPUs");
+        made.expect("gpu-count", Status::Ok, "1 GPU");
         let made = made.settings("[check.gpu-count]\nexpected = 0");
         made.expect("gpu-count", Status::Warn, "1 GPUs, where 0 are expected");
     }

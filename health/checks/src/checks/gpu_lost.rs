@@ -29,10 +29,7 @@ fn look(context: &Context<'_>) -> Outcome {
     }
     let view = context.gpus();
     for (index, gpu) in &view.gpus {
-        let matters = gpu
-            .identity
-            .as_ref()
-            .is_none_or(|gpu| context.cares_for(gpu));
+        let matters = context.cares_for(&view, *index, gpu);
         if let Some((reason, lost)) = gpu.silent.as_ref().filter(|_| matters) {
             let label = gpu.label(*index);
             if *lost {
@@ -91,6 +88,13 @@ mod tests {
                 .contains("GPU 2 cannot be opened: the reason"),
             "{result:#?}"
         );
+        let made = made.only_gpus(&["0"]);
+        made.expect("gpu-lost", Status::Ok, "3 GPUs");
+        let made = made.only_gpus(&["GPU-0"]);
+        made.expect("gpu-lost", Status::Ok, "");
+        // Nobody knows the UUID of one that is lost: it may be the one that is meant.
+        let made = made.only_gpus(&["GPU-9"]);
+        made.expect("gpu-lost", Status::Fail, "GPU 1 is lost");
         Made::with_gpus(&[healthy()]).expect("gpu-lost", Status::Ok, "1 GPUs");
         Made::running().expect("gpu-lost", Status::Unknown, "libnvidia-ml");
     }

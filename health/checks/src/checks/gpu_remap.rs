@@ -57,7 +57,7 @@ fn look(context: &Context<'_>) -> Outcome {
                 );
                 outcome.warn(text, "have the GPU replaced soon");
             }
-            if rows.corrected + rows.uncorrected > 0 {
+            if rows.corrected.saturating_add(rows.uncorrected) > 0 {
                 outcome.evidence(format!(
                     "{label}: {} rows replaced after corrected errors, {} after others",
                     rows.corrected, rows.uncorrected
