@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: from the arguments to one [`Invocation`].
 
+mod check;
 mod checkpoint;
 mod diagnose;
 mod pages;
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::check_command;
 use crate::checkpoint_command;
 use crate::config::option::Key;
 use crate::config::validate;
@@ -25,6 +27,9 @@ use crate::settings::{Mode, Settings};
 use crate::slurm::hostlist::command::{Form, Request};
 use crate::torchrun;
 use crate::xid_command;
+
+/// The first argument of a process that does work for a check.
+pub(crate) const CHECK_WORK: &str = "__check";
 
 /// What the command line asks for, validated.
 #[derive(Debug)]
@@ -41,6 +46,10 @@ pub(crate) enum Invocation {
     HostList(Request),
     /// Look at the checkpoints of a directory.
     Checkpoint(checkpoint_command::Request),
+    /// Check the node.
+    Check(check_command::Request),
+    /// Do work for a check, as these words say; the command starts it so.
+    CheckWork(Vec<OsString>),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
     /// Explain evidence.
@@ -129,6 +138,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("torchrun") => return torchrun(host, &arguments[2..]),
         Some("__agent") => return Ok(Invocation::Agent),
+        Some(CHECK_WORK) => return Ok(Invocation::CheckWork(arguments[2..].to_vec())),
         Some("__probe") => {
             let kind = arguments.get(2).map(|word| word.to_string_lossy());
             return Ok(Invocation::Probe(kind.unwrap_or_default().into_owned()));
@@ -158,6 +168,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
+        Some(("check", matches)) => Ok(Invocation::Check(check::request(host, matches))),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),

@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::{checkpoint, diagnose, run, xid};
+use super::{check, checkpoint, diagnose, run, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -95,6 +95,7 @@ pub(super) fn root() -> Command {
         ))
         .subcommand(checkpoint::command())
         .subcommand(config_command())
+        .subcommand(check::command())
         .subcommand(hostlist_command())
         .subcommand(xid::command())
         .subcommand(diagnose::command())
