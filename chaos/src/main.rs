@@ -4,7 +4,21 @@
 
 mod bench;
 mod cli;
+mod doctor;
+mod engine;
 mod failure;
+mod history;
+mod inject;
+mod judge;
+mod library;
+mod report;
+mod run_command;
+mod scenario;
+mod storm;
+mod suite;
+mod tools;
+mod undo;
+mod world;
 
 use std::process::ExitCode;
 
