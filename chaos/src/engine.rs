@@ -262,7 +262,7 @@ impl<'a> Engine<'a> {
     /// After each restart a supervisor is asked what it thinks that was.
     fn ask_for_status(&mut self, world: &mut World) -> Result<(), Failure> {
         let generation = world.life.generation();
-        if generation <= self.status_of || !world.life.is_stepping() {
+        if generation <= self.status_of {
             return Ok(());
         }
         self.status_of = generation;

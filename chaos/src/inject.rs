@@ -26,8 +26,8 @@ pub(crate) trait Active: Debug {
     /// The evidence that it has had its effect, in words; asked again and again until there is some.
     fn evidence(&mut self, world: &mut World) -> Result<Option<String>, Failure>;
 
-    /// Undoes it. Gives what was done, in words.
-    fn heal(&mut self, world: &mut World) -> Result<String, Failure>;
+    /// Undoes it. Gives what was done, in words; `None` if there is nothing to undo.
+    fn heal(&mut self, world: &mut World) -> Result<Option<String>, Failure>;
 }
 
 /// What a fault is injected with.
@@ -103,8 +103,8 @@ impl Active for Done {
         Ok(Some(self.evidence.clone()))
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
-        Ok("there is nothing to undo".to_owned())
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
+        Ok(None)
     }
 }
 

@@ -27,7 +27,7 @@ mod planted;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::evidence::FaultSummary;
-pub(crate) use self::expectations::first_cause;
+pub(crate) use self::expectations::causes;
 pub(crate) use self::figures::Figures;
 pub(crate) use self::lives::{Worker, workers};
 pub(crate) use self::load::{History, load};
@@ -103,6 +103,22 @@ impl Check {
     }
 }
 
+/// J-8.
+fn left_behind(history: &History) -> Check {
+    let may_be = |left: &&String| {
+        let mut allowed = history.scenario.expect.may_leave.iter();
+        allowed.any(|part| left.contains(part.as_str()))
+    };
+    let left: Vec<String> = history
+        .end
+        .leftovers
+        .iter()
+        .filter(|left| !may_be(left))
+        .cloned()
+        .collect();
+    Check::of("J-8", &left, "nothing is left behind")
+}
+
 /// Judges a history.
 pub(crate) fn judge_history(history: &History) -> Judgement {
     let expect = &history.scenario.expect;
@@ -116,7 +132,7 @@ pub(crate) fn judge_history(history: &History) -> Judgement {
         checkpoints::resumed_from_saved(history),
         checkpoints::none_forgotten(history),
         plans::result_stays(history, &workers),
-        Check::of("J-8", &history.end.leftovers, "nothing is left behind"),
+        left_behind(history),
     ];
     let faults = evidence::summaries(&history.faults);
     checks.push(evidence::all_landed(&faults, expect.faults_may_come_late));

@@ -14,6 +14,7 @@ mod library;
 mod report;
 mod run_command;
 mod scenario;
+mod scratch;
 mod storm;
 mod suite;
 mod tools;

@@ -14,6 +14,7 @@ use crate::judge::Verdict;
 use crate::library;
 use crate::report;
 use crate::scenario::{self, Capability, Source};
+use crate::scratch::Scratch;
 use crate::storm::{self, Weather};
 use crate::suite::{self, Conditions, Scored};
 use crate::undo;
@@ -166,16 +167,11 @@ pub(crate) fn run(args: &RunArgs, out: &mut (impl Write + Send)) -> Result<Ended
     heed_interrupts()?;
     let machine = Machine::look();
     let tools = doctor::tools(args.steadfast.clone(), &args.command, &machine)?;
-    let scratch = crate::bench::launch::temporary_directory()?;
-    let directory = args
-        .output
-        .out
-        .clone()
-        .unwrap_or_else(|| scratch.path().to_owned());
+    let scratch = Scratch::unless(args.output.out.as_deref())?;
     let conditions = Conditions {
         tools: &tools,
         machine: &machine,
-        directory: &directory,
+        directory: scratch.path(),
         jobs: args.jobs,
     };
     let outcome = suite::run(&sources, conditions, out)?;
@@ -199,16 +195,11 @@ pub(crate) fn storm(args: &StormArgs, out: &mut (impl Write + Send)) -> Result<E
     }
     heed_interrupts()?;
     let tools = doctor::tools(args.steadfast.clone(), &[], &machine)?;
-    let scratch = crate::bench::launch::temporary_directory()?;
-    let directory = args
-        .output
-        .out
-        .clone()
-        .unwrap_or_else(|| scratch.path().to_owned());
+    let scratch = Scratch::unless(args.output.out.as_deref())?;
     let conditions = Conditions {
         tools: &tools,
         machine: &machine,
-        directory: &directory,
+        directory: scratch.path(),
         jobs: 1,
     };
     let outcome = suite::run(&[source], conditions, out)?;

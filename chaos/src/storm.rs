@@ -17,7 +17,7 @@ use crate::scenario::{
 /// Seconds of a step.
 const STEP_SECONDS: f64 = 0.1;
 /// The part of the time that is left to the training when all faults are taken off, in percent.
-const TRAINING_PERCENT: u64 = 55;
+const TRAINING_PERCENT: u64 = 80;
 /// In so many of a hundred cases the next fault follows at once.
 const BURST_PERCENT: u64 = 15;
 /// In so many of a hundred cases a node is hit that was hit lately.

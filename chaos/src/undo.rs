@@ -8,7 +8,7 @@
 mod act;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,9 @@ use crate::failure::Failure;
 
 /// The variable that all processes of a run carry.
 pub(crate) const MARK: &str = "STEADFAST_CHAOS_RUN";
+
+/// How often a journal is begun again whose directory goes meanwhile.
+const TRIES: u32 = 10;
 
 /// The first line of a journal: whose it is.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,11 +42,19 @@ pub(crate) struct UndoJournal {
 impl UndoJournal {
     /// Begins the journal of a run.
     pub(crate) fn begin(directory: &Path, run: &str) -> Result<Self, Failure> {
-        fs::create_dir_all(directory)
-            .map_err(|error| Failure::write(directory.display(), error))?;
         let path = directory.join(format!("{run}.jsonl"));
         let failed = |error| Failure::write(path.display(), error);
-        let file = File::create_new(&path).map_err(failed)?;
+        let mut tries = 0..TRIES;
+        let file = loop {
+            fs::create_dir_all(directory).map_err(failed)?;
+            match File::create_new(&path) {
+                Ok(file) => break file,
+                // Another run that has just ended took the directory with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        };
         let mut journal = Self {
             path: path.clone(),
             file,
@@ -115,7 +126,7 @@ pub(crate) fn clean(directory: &Path) -> Result<Cleaned, Failure> {
     let mut cleaned = Cleaned::default();
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(cleaned),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cleaned),
         Err(error) => return Err(Failure::read(directory.display(), error)),
     };
     for entry in entries.flatten() {
@@ -175,6 +186,10 @@ fn finish(path: &Path, entries: &[Undo]) -> Vec<String> {
     {
         left.push(format!("{}: {error}", path.display()));
     }
+    // Unless there are journals of other runs in it.
+    if let Some(directory) = path.parent() {
+        let _in_use = fs::remove_dir(directory);
+    }
     left
 }
 
@@ -192,7 +207,7 @@ mod tests {
             .unwrap();
         fs::create_dir_all(made.join("inner")).unwrap();
         assert_eq!(journal.undo_all(), Vec::<String>::new());
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(!directory.path().exists());
     }
 
     #[test]

@@ -261,7 +261,7 @@ pub(super) fn words<const N: usize>(words: [&dyn AsRef<OsStr>; N]) -> Vec<OsStri
 }
 
 /// A directory that is removed when it is dropped.
-pub(crate) fn temporary_directory() -> Result<tempfile::TempDir, Failure> {
+pub(super) fn temporary_directory() -> Result<tempfile::TempDir, Failure> {
     tempfile::Builder::new()
         .prefix("steadfast-chaos-")
         .tempdir()

@@ -80,14 +80,26 @@ pub(super) fn leftovers(world: &mut World, was_killed: bool) -> Result<Vec<Strin
         let entries = entries.map(|entry| entry.path().display().to_string());
         left.extend(entries.map(|path| format!("{}: {path}", node.name)));
     }
-    for (node, cgroup) in cgroups(world) {
+    let cgroups = cgroups(world);
+    for (place, (node, cgroup)) in cgroups.iter().enumerate() {
         if !cgroup.exists() {
             continue;
         }
-        if !cannot.contains(&node) {
+        // Nor can one that was killed before its node came back.
+        let is_last = cgroups
+            .iter()
+            .skip(place + 1)
+            .all(|(later, _)| later != node);
+        if !cannot.contains(node) && is_last {
             left.push(format!("{node}: {}", cgroup.display()));
         }
-        left.extend(Undo::RemoveCgroup { path: cgroup }.carry_out().err());
+        left.extend(
+            Undo::RemoveCgroup {
+                path: cgroup.clone(),
+            }
+            .carry_out()
+            .err(),
+        );
     }
     Ok(left)
 }
@@ -105,8 +117,8 @@ fn living(world: &World) -> Vec<String> {
     world.nodes.iter().flat_map(of_node).collect()
 }
 
-/// The cgroups that supervisors have made, as their journals tell.
-fn cgroups(world: &World) -> BTreeSet<(String, PathBuf)> {
+/// The cgroups that supervisors have made, as their journals tell, the newest last.
+fn cgroups(world: &World) -> Vec<(String, PathBuf)> {
     let started = world
         .journal
         .iter()

@@ -97,7 +97,8 @@ impl Planned {
                 self.note(world, FaultEvent::Failed, &hit.victim, words)?;
             }
             match hit.active.heal(world) {
-                Ok(words) => self.note(world, FaultEvent::Healed, &hit.victim, &words)?,
+                Ok(Some(words)) => self.note(world, FaultEvent::Healed, &hit.victim, &words)?,
+                Ok(None) => {}
                 Err(interrupted @ Failure::Interrupted(_)) => return Err(interrupted),
                 Err(failure) => {
                     let words = format!("it could not be undone: {failure}");

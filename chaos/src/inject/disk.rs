@@ -73,9 +73,9 @@ impl Active for SickDisk {
         Ok(Some(self.evidence.clone()))
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
         let shown = self.path.to_string_lossy().into_owned();
-        Ok(match self.how {
+        Ok(Some(match self.how {
             How::Full => {
                 let filler = self.path.join(FILLER);
                 let removed = if filler.is_dir() {
@@ -94,7 +94,7 @@ impl Active for SickDisk {
                 run(&["fsfreeze", "-u", &shown], "")?;
                 "it takes writes again".to_owned()
             }
-        })
+        }))
     }
 }
 

@@ -112,9 +112,9 @@ impl Active for SickEtcd {
         })
     }
 
-    fn heal(&mut self, world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, world: &mut World) -> Result<Option<String>, Failure> {
         let etcd = etcd(world)?;
-        Ok(match self {
+        Ok(Some(match self {
             Self::Killed(names) => {
                 etcd.start_again()?;
                 format!("{names}: started again")
@@ -129,7 +129,7 @@ impl Active for SickEtcd {
                 etcd.empty()?;
                 "emptied, and the alarm is off".to_owned()
             }
-            Self::Told(_) => "there is nothing to undo".to_owned(),
-        })
+            Self::Told(_) => return Ok(None),
+        }))
     }
 }

@@ -114,12 +114,13 @@ impl Active for Told {
         Ok(Some(self.evidence.clone()))
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
         match &self.before {
-            None => Ok("what was said stays said".to_owned()),
+            // What was said stays said.
+            None => Ok(None),
             Some((path, before)) => {
                 put(path, before)?;
-                Ok("the GPUs are as they were".to_owned())
+                Ok(Some("the GPUs are as they were".to_owned()))
             }
         }
     }

@@ -91,12 +91,12 @@ impl Active for HeldBack {
         })
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
         if matches!(self.how, How::Frozen) {
             self.group.freeze(false)?;
         }
         self.group.remove()?;
-        Ok("the cgroup is gone".to_owned())
+        Ok(Some("the cgroup is gone".to_owned()))
     }
 }
 

@@ -123,9 +123,9 @@ impl Active for BadNetwork {
         })
     }
 
-    fn heal(&mut self, world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, world: &mut World) -> Result<Option<String>, Failure> {
         let host = world.host(self.node)?;
-        Ok(match self.how {
+        Ok(Some(match self.how {
             How::Dropped => {
                 let packets = host.dropped()?;
                 host.let_packets_through()?;
@@ -139,6 +139,6 @@ impl Active for BadNetwork {
                 host.unshape()?;
                 "the queueing discipline is gone".to_owned()
             }
-        })
+        }))
     }
 }

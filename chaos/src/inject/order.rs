@@ -125,7 +125,8 @@ impl Active for Ordered {
         })
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
-        Ok("what a worker did to itself ends with it".to_owned())
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
+        // What a worker did to itself ends with it.
+        Ok(None)
     }
 }

@@ -90,19 +90,21 @@ impl Active for Powerless {
         })
     }
 
-    fn heal(&mut self, world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, world: &mut World) -> Result<Option<String>, Failure> {
         if self.how == How::Paused {
             let node = world.nodes.get(self.node);
             let count = node.map_or(0, |node| node.signal_all(Signal::SIGCONT));
-            return Ok(format!("SIGCONT to {count} processes"));
+            return Ok(Some(format!("SIGCONT to {count} processes")));
         }
         if self.had_host {
             world.host(self.node)?.link(true)?;
         }
         if self.how == How::Off {
-            return Ok("the cable is plugged in; the node stays off".to_owned());
+            return Ok(None);
         }
         world.start_node(self.node)?;
-        Ok("the node was started again, with another boot id".to_owned())
+        Ok(Some(
+            "the node was started again, with another boot id".to_owned(),
+        ))
     }
 }

@@ -68,16 +68,19 @@ impl Active for Signalled {
         })
     }
 
-    fn heal(&mut self, _world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, _world: &mut World) -> Result<Option<String>, Failure> {
         if self.signal != Signal::SIGSTOP {
-            return Ok("there is nothing to undo".to_owned());
+            return Ok(None);
         }
         let going_on = self
             .processes
             .iter()
             .filter(|process| process.signal(Signal::SIGCONT))
             .count();
-        Ok(format!("SIGCONT to {going_on} of {}", self.processes.len()))
+        Ok(Some(format!(
+            "SIGCONT to {going_on} of {}",
+            self.processes.len()
+        )))
     }
 }
 

@@ -66,7 +66,7 @@ impl Active for Meddled {
         }
     }
 
-    fn heal(&mut self, world: &mut World) -> Result<String, Failure> {
+    fn heal(&mut self, world: &mut World) -> Result<Option<String>, Failure> {
         match self {
             Self::Signalled(signalled) => signalled.heal(world),
             Self::Commanded(done) => done.heal(world),

@@ -195,35 +195,38 @@ fn finished(history: &History, workers: &[Worker]) -> Check {
     )
 }
 
-/// What the supervisor holds for the root cause of the first incident.
-pub(crate) fn first_cause(history: &History) -> Option<Value> {
+/// What the supervisor holds for the root cause of each incident, in their order. Each says its generation.
+pub(crate) fn causes(history: &History) -> Vec<Value> {
     let ledgers = history
         .store
         .iter()
         .filter(|change| change.key.ends_with("/job/ledger"));
-    let mut in_store = ledgers.filter_map(|change| {
-        change
-            .value
-            .as_ref()
-            .map(|value| value["last_fault"].clone())
-    });
-    let in_status = history.statuses.iter().map(|note| {
-        let job = &note.status["jobs"][0];
-        job["last_fault"].clone()
-    });
+    let in_store = ledgers.filter_map(|change| Some(change.value.as_ref()?["last_fault"].clone()));
+    let in_status = history
+        .statuses
+        .iter()
+        .map(|note| note.status["jobs"][0]["last_fault"].clone());
     let ends = history
         .journals
         .values()
         .flatten()
         .filter(|line| line["kind"] == "job.ended");
     let at_end = ends.map(|line| line["result"]["root_cause"].clone());
-    in_store
-        .find(Value::is_object)
-        .or_else(|| in_status.chain(at_end).find(Value::is_object))
+    let mut causes: Vec<Value> = Vec::new();
+    for cause in in_store.chain(in_status).chain(at_end) {
+        let is_new = causes
+            .iter()
+            .all(|known| known["generation"] != cause["generation"]);
+        if cause.is_object() && is_new {
+            causes.push(cause);
+        }
+    }
+    causes.sort_by_key(|cause| cause["generation"].as_u64());
+    causes
 }
 
 fn cause(history: &History, wanted: &ExpectedCause) -> Check {
-    let Some(found) = first_cause(history) else {
+    let Some(found) = causes(history).into_iter().next() else {
         return Check::new("cause", Verdict::Fail, "the supervisor has named no cause");
     };
     let victim = |fault: &str| {

@@ -32,6 +32,8 @@ pub(crate) struct Outage {
     pub(crate) fault: Option<String>,
     /// What that does.
     pub(crate) inject: Option<String>,
+    /// All faults since the generation before had begun to train: those that can be the cause.
+    pub(crate) suspects: Vec<String>,
     /// The last generation before.
     pub(crate) before: u64,
     /// The first generation after.
@@ -106,11 +108,13 @@ fn outage(
             && note.monotonic_ns < born_ns
             && note.monotonic_ns > old.first_step_ns
     });
-    let fault = faults.max_by_key(|note| note.monotonic_ns);
+    let suspects: Vec<_> = faults.collect();
+    let fault = suspects.iter().max_by_key(|note| note.monotonic_ns);
     let began_ns = fault.map_or(born_ns, |note| note.monotonic_ns);
     Some(Outage {
         fault: fault.map(|note| note.fault.clone()),
         inject: fault.map(|note| note.inject.clone()),
+        suspects: suspects.iter().map(|note| note.fault.clone()).collect(),
         before,
         after,
         to_start: seconds(born_ns.saturating_sub(began_ns)),

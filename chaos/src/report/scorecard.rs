@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::judge::Verdict;
+use crate::judge::{FaultSummary, History, Judgement, Verdict, causes};
 use crate::suite::Scored;
 
 /// The whole in a few numbers.
@@ -152,24 +152,36 @@ impl Times {
     }
 }
 
-/// Of how many causes the rank or node is named, and of how many it is not the one that was hit.
-fn blame(judgement: &crate::judge::Judgement, history: &crate::judge::History) -> (usize, usize) {
-    let mut victims = judgement
-        .faults
+/// Of how many restarts a cause is named, and of how many it is no rank or node that anything had happened to.
+fn blame(judgement: &Judgement, history: &History) -> (usize, usize) {
+    let causes = causes(history);
+    let (mut named, mut wrong) = (0, 0);
+    for outage in judgement
+        .figures
+        .outages
         .iter()
-        .filter(|fault| fault.evidence.is_some());
-    let Some(victim) = victims.next() else {
-        return (0, 0);
-    };
-    let Some(cause) = crate::judge::first_cause(history) else {
-        return (0, 0);
-    };
-    let other = |named: &Value, hit: Option<Value>| {
-        hit.is_some_and(|hit| !named.is_null() && *named != hit)
-    };
-    let wrong_rank = other(&cause["rank"], victim.rank.map(Into::into));
-    let wrong_node = other(&cause["node"], victim.node.clone().map(Into::into));
-    (1, usize::from(wrong_rank || wrong_node))
+        .filter(|outage| outage.fault.is_some())
+    {
+        let of_it = causes
+            .iter()
+            .find(|cause| cause["generation"] == outage.before);
+        let Some(cause) = of_it else { continue };
+        let mut victims = judgement
+            .faults
+            .iter()
+            .filter(|fault| outage.suspects.contains(&fault.fault));
+        named += 1;
+        wrong += usize::from(!victims.any(|victim| fits(cause, victim)));
+    }
+    (named, wrong)
+}
+
+/// Whether a cause can be what happened to a victim: what is not named, or was not hit, says nothing.
+fn fits(cause: &Value, victim: &FaultSummary) -> bool {
+    let same =
+        |named: &Value, hit: Option<Value>| named.is_null() || hit.is_none_or(|hit| *named == hit);
+    same(&cause["rank"], victim.rank.map(Into::into))
+        && same(&cause["node"], victim.node.clone().map(Into::into))
 }
 
 fn name(verdict: Verdict) -> &'static str {

@@ -115,20 +115,22 @@ fn draw_fault(text: &mut String, fault: &FaultSummary, y: f64, (scale, height): 
         .as_deref()
         .or(fault.trouble.as_deref())
         .unwrap_or("no evidence");
-    // Names at the right edge are written to the left of their mark.
-    let (anchor, label_x) = if x > WIDTH * 0.75 {
-        ("end", x - 4.0)
+    // A name that does not fit behind its bar is written before it, or else into it.
+    let (anchor, label_x, label) = if until < WIDTH * 0.82 {
+        ("start", until + 4.0, colour)
+    } else if x > WIDTH * 0.3 {
+        ("end", x - 4.0, colour)
     } else {
-        ("start", until + 4.0)
+        ("start", x + 6.0, "#fff")
     };
     put(
         text,
         &format!(
             "<line x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{height:.1}\" stroke=\"{colour}\" \
-             stroke-dasharray=\"2 3\" opacity=\"0.6\"/>\n<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"10\" \
+             stroke-dasharray=\"2 3\" opacity=\"0.6\"/>\n<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"13\" \
              fill=\"{colour}\" opacity=\"0.8\"><title>{}</title></rect>\n<text x=\"{label_x:.1}\" y=\"{:.1}\" \
-             text-anchor=\"{anchor}\" fill=\"{colour}\">{} {}</text>\n",
-            y + 3.0,
+             text-anchor=\"{anchor}\" fill=\"{label}\">{} {}</text>\n",
+            y + 2.0,
             until - x,
             escaped(evidence),
             y + 12.0,
@@ -159,6 +161,17 @@ fn draw_worker(text: &mut String, worker: &Worker, y: f64, scale: &Scale) {
             seconds(worker.last_ns.saturating_sub(scale.began_ns))
         ),
     );
+    if end - x > 24.0 {
+        put(
+            text,
+            &format!(
+                "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#fff\" font-size=\"10\">{}</text>\n",
+                x + 4.0,
+                y + 12.5,
+                worker.generation
+            ),
+        );
+    }
 }
 
 /// Who led the job, and the plans.
@@ -171,12 +184,16 @@ fn draw_leaders(text: &mut String, history: &History, y: f64, scale: &Scale) {
         text,
         &format!("<text x=\"4\" y=\"{:.1}\">plan</text>\n", y + ROW + 13.0),
     );
-    let mut shown = None;
+    let (mut shown, mut leading, mut free_from) = (None, String::new(), 0.0);
     for change in &history.store {
         let x = scale.x(change.monotonic_ns);
         let Some(value) = &change.value else { continue };
         if change.key.ends_with("/job/leader") {
             let node = value["node"].as_str().unwrap_or_default();
+            if leading == node {
+                continue;
+            }
+            node.clone_into(&mut leading);
             put(
                 text,
                 &format!(
@@ -197,10 +214,17 @@ fn draw_leaders(text: &mut String, history: &History, y: f64, scale: &Scale) {
                 continue;
             }
             shown = Some(now);
+            // Plans that follow each other at once are written as far apart as they need.
+            let label_x = x.max(free_from);
+            free_from = label_x + 52.0;
             put(
                 text,
                 &format!(
-                    "<text x=\"{x:.1}\" y=\"{:.1}\">▸{} {phase}<title>{}</title></text>\n",
+                    "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#222\"/><text x=\"{:.1}\" y=\"{:.1}\">{} \
+                     {phase}<title>{}</title></text>\n",
+                    y + ROW,
+                    y + ROW + 14.0,
+                    label_x + 3.0,
                     y + ROW + 13.0,
                     now.0,
                     escaped(value["why"].as_str().unwrap_or_default())

@@ -40,6 +40,8 @@ pub(crate) struct Expect {
     /// Milliseconds for which a worker may have lived beside one of a newer generation: only where a whole node was paused,
     /// which nobody on it can help.
     pub(crate) overlap_at_most_ms: u64,
+    /// What may be left behind: parts of the words for it, such as `/sys/fs/cgroup` where even SIGKILL did nothing.
+    pub(crate) may_leave: Vec<String>,
     /// Whether it is right that the job ends before some faults have had their moment, or hits those who have just ended.
     pub(crate) faults_may_come_late: bool,
     /// Whether everything must have ended within the limit; the harness ends the job otherwise.
@@ -78,6 +80,7 @@ impl Default for Expect {
             says: Vec::new(),
             never_says: Vec::new(),
             overlap_at_most_ms: 0,
+            may_leave: Vec::new(),
             faults_may_come_late: false,
             ends: true,
         }
