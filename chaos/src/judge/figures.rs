@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::lives::Worker;
 use super::load::History;
 use crate::engine::seconds;
-use crate::history::FaultEvent;
+use crate::history::{FaultEvent, FaultNote};
 
 /// Times and counts of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -103,14 +103,25 @@ fn outage(
 ) -> Option<Outage> {
     let births = workers.iter().filter(|worker| worker.generation > before);
     let born_ns = births.map(|worker| worker.first_ns).min()?;
-    let faults = history.faults.iter().filter(|note| {
-        note.what == FaultEvent::Injected
-            && note.monotonic_ns < born_ns
-            && note.monotonic_ns > old.first_step_ns
-    });
-    let suspects: Vec<_> = faults.collect();
+    // One that was in force still counts as well as one that is new.
+    let in_force = |fault: &FaultNote| {
+        history.faults.iter().any(|note| {
+            note.what == FaultEvent::Healed
+                && note.fault == fault.fault
+                && note.time == fault.time
+                && note.monotonic_ns > old.first_step_ns
+        })
+    };
+    let suspects: Vec<&FaultNote> = history
+        .faults
+        .iter()
+        .filter(|note| note.what == FaultEvent::Injected && note.monotonic_ns < born_ns)
+        .filter(|note| note.monotonic_ns > old.first_step_ns || in_force(note))
+        .collect();
     let fault = suspects.iter().max_by_key(|note| note.monotonic_ns);
-    let began_ns = fault.map_or(born_ns, |note| note.monotonic_ns);
+    // When one that had been in force for long has struck again, only its effect tells.
+    let is_new = fault.filter(|note| note.monotonic_ns > old.first_step_ns);
+    let began_ns = is_new.map_or(born_ns, |note| note.monotonic_ns);
     Some(Outage {
         fault: fault.map(|note| note.fault.clone()),
         inject: fault.map(|note| note.inject.clone()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways to undo something. Each can be carried out twice.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use steadfast_process::tree::with_mark;
+use steadfast_process::tree::{Process, with_mark};
 
 use super::MARK;
 use crate::bench::waiting::wait_for;
@@ -100,6 +101,8 @@ pub(crate) fn kill(mark: &str) -> Result<(), String> {
         living.retain(|process| !process.is_dead());
         living
     };
+    // A supervisor that is killed cannot remove the cgroup that it has made for its workers.
+    let cgroups: BTreeSet<PathBuf> = living().iter().filter_map(supervised_cgroup).collect();
     let gone = wait_for("the end of the processes of a run", GONE_WITHIN, || {
         let processes = living();
         for process in &processes {
@@ -113,7 +116,19 @@ pub(crate) fn kill(mark: &str) -> Result<(), String> {
             .map(|process| format!("{} ({})", process.pid, process.name))
             .collect();
         format!("{error}: {}", left.join(", "))
-    })
+    })?;
+    cgroups.iter().try_for_each(|path| remove_cgroup(path))
+}
+
+/// The cgroup of version 2 that a process is in, if a supervisor has made it.
+fn supervised_cgroup(process: &Process) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).ok()?;
+    let inside = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let name = Path::new(inside).file_name()?.to_str()?;
+    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let mut paths = roots.iter().map(|root| root.join(inside));
+    let path = paths.find(|path| path.join("cgroup.procs").exists())?;
+    name.starts_with("steadfast-").then_some(path)
 }
 
 fn remove_cgroup(path: &Path) -> Result<(), String> {
