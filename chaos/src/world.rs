@@ -10,6 +10,7 @@ pub(crate) mod node;
 mod places;
 mod roles;
 mod sampler;
+mod steps;
 pub(crate) mod witness;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use self::life::{Life, Sign};
 use self::node::{Node, Wishes};
 pub(crate) use self::roles::Victim;
 use self::sampler::Sampler;
+use self::steps::StepsSeen;
 use self::witness::Witness;
 use crate::bench::lines::Lines;
 use crate::failure::Failure;
@@ -70,6 +72,8 @@ pub(crate) struct World {
     pub(crate) layout: Layout,
     witness: Option<Witness>,
     sampler: Sampler,
+    /// Where the job does not write its steps down itself.
+    steps: Option<StepsSeen>,
     signs: Lines<Sign>,
     journals: BTreeMap<String, Lines<serde_json::Value>>,
     network: Option<Network>,
@@ -146,6 +150,7 @@ impl World {
             random: Random::new(scenario.seed),
             witness,
             sampler: Sampler::new(run),
+            steps: (!tools.command.is_empty()).then(|| StepsSeen::new(layout.life())),
             signs: Lines::of(layout.life()),
             layout,
             network,
@@ -175,6 +180,10 @@ impl World {
 
     /// Reads what has come since the last time.
     pub(crate) fn look(&mut self) -> Result<(), Failure> {
+        if let Some(mut steps) = self.steps.take() {
+            steps.look(self)?;
+            self.steps = Some(steps);
+        }
         self.life.add(self.signs.fresh()?);
         for (node, lines) in &mut self.journals {
             // A journal on a disk that fails may hold a line that is cut short.

@@ -58,7 +58,11 @@ struct Deeds {
 pub(super) fn figures(history: &History, workers: &[Worker]) -> Figures {
     let mut deeds: BTreeMap<u64, Deeds> = BTreeMap::new();
     let mut steps_made = 0;
-    for sign in history.signs.iter().filter(|sign| sign.event == "step") {
+    for sign in history
+        .signs
+        .iter()
+        .filter(|sign| matches!(sign.event.as_str(), "step" | "seen"))
+    {
         let step = sign.step.unwrap_or(0);
         steps_made += u64::from(sign.rank == 0);
         let deed = deeds.entry(sign.generation).or_insert(Deeds {

@@ -29,7 +29,8 @@ pub(crate) struct Worker {
 /// The workers, by what they wrote down themselves.
 pub(crate) fn workers(signs: &[Sign]) -> Vec<Worker> {
     let mut workers: BTreeMap<(u64, u32, i32), Worker> = BTreeMap::new();
-    for sign in signs {
+    // What is seen of a worker from outside is no sign of its life.
+    for sign in signs.iter().filter(|sign| sign.event != "seen") {
         let at_ns = sign.monotonic_ns;
         let key = (sign.generation, sign.rank, sign.pid);
         let worker = workers.entry(key).or_insert_with(|| Worker {

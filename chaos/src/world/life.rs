@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// One line that a worker wrote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sign {
-    /// `born`, `start`, `step`, `beat`, `resume`, `save`, `end`, `order`, `entered`.
+    /// `born`, `start`, `step`, `seen` (a step that the supervisor tells of), `beat`, `resume`, `save`, `end`, `order`, `entered`.
     pub(crate) event: String,
     /// Its rank.
     pub(crate) rank: u32,
@@ -69,7 +69,7 @@ impl Life {
                         .or_default()
                         .insert(sign.rank, (sign.node, sign.pid));
                 }
-                "step" => {
+                "step" | "seen" => {
                     self.stepping.insert(sign.generation);
                     self.first_step_ns.get_or_insert(sign.monotonic_ns);
                     self.last_step = self.last_step.max(sign.step.unwrap_or(0));
