@@ -11,11 +11,14 @@ use steadfast_sim::cli::SimArgs;
 use crate::bench::recovery::{Fault, LauncherKind};
 use crate::bench::{hangs, idle, members, nodes, output, recovery};
 use crate::failure::Failure;
+use crate::run_command::{self, CODES, Ended, JudgeArgs, RunArgs, StormArgs, ValidateArgs};
 
 /// A rule was broken, or a figure is over its limit.
 const BROKEN: u8 = 1;
 /// The command line or a file given on it is wrong, or the harness could not do its work.
 const USAGE: u8 = 2;
+/// The same for the commands that run and judge scenarios, where 2 means that nothing can be said.
+const HARNESS: u8 = 3;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -30,6 +33,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run scenarios: real jobs that are broken on purpose, and judged
+    #[command(after_help = CODES)]
+    Run(RunArgs),
+    /// Run a long job through a storm of faults, drawn as large fleets report theirs
+    #[command(after_help = CODES)]
+    Storm(StormArgs),
+    /// Judge histories of runs again
+    #[command(after_help = CODES)]
+    Judge(JudgeArgs),
+    /// Say whether scenario files are right, and where they are not
+    Validate(ValidateArgs),
+    /// Print the JSON schema of scenario files: every field, and what it means
+    Schema,
+    /// Say what this machine can do, and what is done instead of what it cannot
+    Doctor,
+    /// Undo what runs have left behind whose harness was killed
+    Clean,
     /// Simulate whole jobs with faults, in virtual time, and check that no rule is broken
     #[command(
         after_help = "Exit codes: 0 no rule was broken, 1 one was, 2 the command line or a file is wrong."
@@ -232,37 +252,68 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; clap knows which stream is whose.
-            let code = if error.use_stderr() { USAGE } else { 0 };
+            let code = if error.use_stderr() { usage() } else { 0 };
             return if error.print().is_ok() {
                 code.into()
             } else {
-                USAGE.into()
+                usage().into()
             };
         }
     };
+    let usage = usage();
     let mut out = io::stdout();
     match run(cli.command, &mut out) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => BROKEN.into(),
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        Ok(Ended::Failed) => BROKEN.into(),
+        Ok(Ended::Invalid) => USAGE.into(),
+        Ok(Ended::Harness) => HARNESS.into(),
         Err(failure) => {
             // Nobody is left to tell if even this cannot be written.
             drop(writeln!(io::stderr(), "steadfast-chaos: {failure}"));
-            USAGE.into()
+            usage.into()
         }
     }
 }
 
-fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
-    match command {
-        Command::Sim(args) => Ok(steadfast_sim::cli::run(&args, out)?),
-        Command::Bench(BenchCommand::Recovery(args)) => recovery::run(&args.into(), out),
-        Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
-        Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
-        Command::Bench(BenchCommand::Members(args)) => members::run(&args.into(), out),
-        Command::Bench(BenchCommand::Nodes(args)) => nodes::run(&args.into(), out),
-        Command::Bench(BenchCommand::Hangs(args)) => hangs::run(&args.into(), out),
-        Command::Members(options) => members::run_group(&options).map(|()| true),
+/// The code for a wrong command line, or a harness that could not do its work.
+fn usage() -> u8 {
+    let first = std::env::args().nth(1);
+    match first.as_deref() {
+        None | Some("sim" | "bench" | "__members") => USAGE,
+        Some(_) => HARNESS,
     }
+}
+
+fn run(command: Command, out: &mut (impl Write + Send)) -> Result<Ended, Failure> {
+    match command {
+        Command::Run(args) => run_command::run(&args, out),
+        Command::Storm(args) => run_command::storm(&args, out),
+        Command::Judge(args) => run_command::judge(&args, out),
+        Command::Validate(args) => run_command::validate(&args, out),
+        Command::Schema => run_command::schema(out),
+        Command::Doctor => run_command::examine(out),
+        Command::Clean => run_command::clean(out),
+        Command::Sim(args) => Ok(measured(steadfast_sim::cli::run(&args, out)?)),
+        Command::Bench(BenchCommand::Recovery(args)) => {
+            Ok(measured(recovery::run(&args.into(), out)?))
+        }
+        Command::Bench(BenchCommand::Idle(args)) => Ok(measured(idle::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Output(args)) => Ok(measured(output::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Members(args)) => {
+            Ok(measured(members::run(&args.into(), out)?))
+        }
+        Command::Bench(BenchCommand::Nodes(args)) => Ok(measured(nodes::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Hangs(args)) => Ok(measured(hangs::run(&args.into(), out)?)),
+        Command::Members(options) => {
+            members::run_group(&options)?;
+            Ok(Ended::Well)
+        }
+    }
+}
+
+/// What a measurement comes to: whether its limits were kept.
+fn measured(held: bool) -> Ended {
+    if held { Ended::Well } else { Ended::Failed }
 }
 
 /// Reads `NAME=PATH`.
