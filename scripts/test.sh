@@ -117,6 +117,7 @@ stage "example jobs" with_temporary python3 examples/self_check.py
 stage "simulation" simulation 100000 20
 stage "benchmarks in short" benchmarks_in_short
 if "$all"; then
+    stage "setup for the long suites" setup_long
     stage "setup of cargo-deny" setup_cargo_deny
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources
     stage "long suites" long_suites

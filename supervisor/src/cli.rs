@@ -5,6 +5,7 @@ mod checkpoint;
 mod diagnose;
 mod pages;
 mod run;
+mod slurm;
 mod tree;
 mod xid;
 
@@ -40,6 +41,8 @@ pub(crate) enum Invocation {
     HostList(Request),
     /// Look at the checkpoints of a directory.
     Checkpoint(checkpoint_command::Request),
+    /// Be one of Slurm's hooks, or help with them.
+    Slurm(crate::slurm::hooks::Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
     /// Explain evidence.
@@ -144,6 +147,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
+        Some(("slurm", matches)) => Ok(Invocation::Slurm(slurm::request(host, matches)?)),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),

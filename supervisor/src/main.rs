@@ -12,6 +12,7 @@ mod clock;
 mod config;
 mod console_line;
 mod control;
+mod detach;
 mod diagnose;
 mod evidence;
 mod exit_code;
@@ -23,6 +24,7 @@ mod output;
 #[expect(dead_code, reason = "evidence is asked for once stalls are judged")]
 mod peers;
 mod probes;
+mod program_call;
 mod redact;
 mod settings;
 mod slurm;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
         Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
+        Ok(Invocation::Slurm(request)) => ExitCode::from(slurm::hooks::run(&host, &request)),
         Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {

@@ -109,6 +109,7 @@ impl NodeWatch {
                 pci: PciAddress::parse(&gpu.pci)?,
                 uuid: (!gpu.uuid.is_empty()).then(|| gpu.uuid.clone()),
                 model: gpu.model.clone(),
+                minor: None,
             })
         });
         self.gpus = NodeGpus::new(gpus.collect());
