@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod diagnose;
+mod health;
 mod pages;
 mod run;
 mod slurm;
@@ -41,6 +42,8 @@ pub(crate) enum Invocation {
     HostList(Request),
     /// Look at the checkpoints of a directory.
     Checkpoint(checkpoint_command::Request),
+    /// Be the node service, or ask it.
+    Health(crate::health_service::Request),
     /// Be one of Slurm's hooks, or help with them.
     Slurm(crate::slurm::hooks::Request),
     /// Explain errors of GPUs.
@@ -147,6 +150,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
+        Some(("health", matches)) => Ok(Invocation::Health(health::request(host, matches)?)),
         Some(("slurm", matches)) => Ok(Invocation::Slurm(slurm::request(host, matches)?)),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use nix::unistd::Pid;
@@ -20,8 +20,8 @@ const OF_THE_JOB: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// Starts this program with these arguments: in a session of its own, with nothing but `/dev/null` open, and under number 3
-/// what `line` is. It goes on when this process ends.
+/// Starts this program with these arguments: in a session of its own, with nothing but `/dev/null` open. It goes on when this
+/// process ends.
 ///
 /// # Errors
 ///
@@ -29,7 +29,6 @@ const OF_THE_JOB: [&str; 4] = [
 pub(crate) fn start(
     arguments: &[OsString],
     environment: Vec<(OsString, OsString)>,
-    line: Option<BorrowedFd<'_>>,
 ) -> io::Result<Pid> {
     let null = OpenOptions::new()
         .read(true)
@@ -45,7 +44,7 @@ pub(crate) fn start(
         environment: &environment,
         directory: Some(Path::new("/")),
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
-        descriptor_three: line,
+        descriptor_three: None,
         own_session: true,
         parent_death_signal: None,
         core_limit: Some(0),

@@ -16,6 +16,7 @@ mod detach;
 mod diagnose;
 mod evidence;
 mod exit_code;
+mod health_service;
 mod hook;
 mod journal;
 mod keeper;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
         Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
+        Ok(Invocation::Health(request)) => ExitCode::from(health_service::run(&host, &request)),
         Ok(Invocation::Slurm(request)) => ExitCode::from(slurm::hooks::run(&host, &request)),
         Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),

@@ -5,11 +5,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::signal::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use steadfast_tests::{eventually, is_alive, steadfast};
+use steadfast_tests::{eventually, is_alive, send, steadfast};
 use tempfile::TempDir;
 
 const LOST: &str =
@@ -323,6 +325,36 @@ fn a_kernel_log_that_is_gone_neither_drains_nor_resumes() {
         .with(0)
         .saying("nobody can tell whether it is well again");
     assert_eq!(node.calls(), ["show node n1"]);
+}
+
+#[test]
+fn a_prolog_starts_the_node_service_and_waits_for_nobody() {
+    let node = Node::new("");
+    let socket = node.path("health.sock");
+    let settings = "[prolog]\nstart-service = true\nservice-socket = ";
+    node.configure(&format!("{settings}\"{}\"\n", socket.display()));
+    // Reading the hook's output to its end, as slurmd does, is not held up by the service.
+    let ended = node.hook("prolog");
+    ended.with(0).saying("the node service is started (pid ");
+    eventually("the service", || {
+        UnixStream::connect(&socket).map_err(|error| error.to_string())
+    });
+    let again = node.hook("prolog");
+    again.with(0);
+    assert!(!again.stderr.contains("is started"), "{}", again.stderr);
+    // It is none of the job's, and none of slurmd's hooks.
+    node.hook("epilog").with(0);
+    UnixStream::connect(&socket).unwrap();
+    let pid = ended.stderr.rsplit("(pid ").next().unwrap();
+    let pid: i32 = pid.trim().trim_end_matches(')').parse().unwrap();
+    send(pid, Signal::SIGTERM);
+    eventually("its end", || {
+        if is_alive(pid) {
+            Err(pid.to_string())
+        } else {
+            Ok(())
+        }
+    });
 }
 
 #[test]

@@ -30,6 +30,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 pub(crate) use self::install::Install;
+pub(crate) use self::job_record::JobRecord;
 use self::log::HookLog;
 pub(crate) use self::requeue::Requeue;
 use self::site::Site;

@@ -76,6 +76,15 @@ impl JobRecord {
         Self::in_directory(&directory(state_dir, node))
     }
 
+    /// The jobs of every node that this machine is to Slurm. That is one, but for tests.
+    pub(crate) fn of_all_nodes(state_dir: &Path) -> Vec<JobRecord> {
+        let nodes = fs::read_dir(state_dir.join("jobs")).into_iter().flatten();
+        nodes
+            .flatten()
+            .flat_map(|node| Self::in_directory(&node.path()))
+            .collect()
+    }
+
     fn in_directory(directory: &Path) -> Vec<JobRecord> {
         let boot = boot_id();
         let files = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -84,6 +93,21 @@ impl JobRecord {
             .filter_map(|file| read_json::<JobRecord>(&file.path()))
             .filter(|record| record.boot_id == boot)
             .collect()
+    }
+}
+
+#[cfg(test)]
+impl JobRecord {
+    /// A job with these GPUs.
+    pub(crate) fn for_test(uid: u32, gpus: Option<Vec<u32>>) -> JobRecord {
+        JobRecord {
+            job: "1".to_owned(),
+            uid: Some(uid),
+            gpus,
+            began_ns: 0,
+            began_ticks: 0,
+            boot_id: String::new(),
+        }
     }
 }
 
@@ -110,6 +134,7 @@ mod tests {
         assert_eq!(JobRecord::read(state.path(), "n1", "71"), Some(record));
         assert_eq!(JobRecord::read(state.path(), "n1", "72"), None);
         assert_eq!(JobRecord::all(state.path(), "n1").len(), 1);
+        assert_eq!(JobRecord::of_all_nodes(state.path()).len(), 2);
         JobRecord::remove(state.path(), "n1", "71").unwrap();
         JobRecord::remove(state.path(), "n1", "71").unwrap();
         assert!(JobRecord::all(state.path(), "n1").is_empty());

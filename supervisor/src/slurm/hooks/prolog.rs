@@ -4,6 +4,7 @@
 //! A node that is well costs no call to the controller. Slurm runs a prolog on every node of a job at once: what each of
 //! them asks, the controller is asked a thousand times.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use super::decision::{Decision, Found, Leave, reason};
@@ -11,6 +12,7 @@ use super::job_record::JobRecord;
 use super::memory::LockedMemory;
 use super::verdict::{Powers, carry_out};
 use super::{Run, Told, look};
+use crate::health_service::ServiceLog;
 
 /// Within this time after a drain jobs may still come that were given to the node before it.
 const JUST_NOW: Duration = Duration::from_mins(1);
@@ -27,6 +29,9 @@ pub(super) fn run(run: &Run) -> Told {
             "the epilog will not know when this job began: no record can be left",
             &error,
         );
+    }
+    if run.site.prolog.start_service {
+        start_service(run);
     }
     if !run.site.prolog.gate {
         return Told::Fine;
@@ -94,4 +99,28 @@ fn refuse(run: &Run, reason: &str) -> Told {
     run.log
         .say(&format!("the job does not start on this node: {reason}"));
     Told::Sick
+}
+
+/// Whether it comes up is not waited for: the job does not need it.
+fn start_service(run: &Run) {
+    let site = &run.site;
+    let socket = &site.prolog.service_socket;
+    if ServiceLog::connect(socket).is_ok() {
+        return;
+    }
+    let mut arguments: Vec<OsString> = vec!["health".into(), "serve".into()];
+    arguments.extend(["--socket".into(), socket.into()]);
+    arguments.extend(["--state-dir".into(), site.state_dir.clone().into()]);
+    if !["auto", "off"].contains(&site.kernel_log.as_str()) {
+        arguments.extend(["--kernel-log".into(), site.kernel_log.clone().into()]);
+    }
+    let environment = super::surroundings::for_programs(&run.host);
+    match crate::detach::start(&arguments, environment) {
+        Ok(pid) => run
+            .log
+            .say(&format!("the node service is started (pid {pid})")),
+        Err(error) => run
+            .log
+            .say_error("the node service cannot be started", &error),
+    }
 }

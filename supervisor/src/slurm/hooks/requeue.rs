@@ -112,7 +112,7 @@ pub(super) fn hasten_later(run: &Run, job: &HookJob) {
     if let Some(config) = &run.config {
         arguments.extend(["--config".into(), config.into()]);
     }
-    if let Err(error) = crate::detach::start(&arguments, for_programs(&run.host), None) {
+    if let Err(error) = crate::detach::start(&arguments, for_programs(&run.host)) {
         run.log.say_error(
             "should the job be put back, it waits for two minutes",
             &error,
@@ -130,7 +130,7 @@ fn hasten_from_outside(host: &Host, request: &Requeue, job: &str) {
     if let Some(config) = &request.config {
         arguments.extend(["--config".into(), config.into()]);
     }
-    if let Err(error) = crate::detach::start(&arguments, for_programs(host), None) {
+    if let Err(error) = crate::detach::start(&arguments, for_programs(host)) {
         say(&format!("the job will wait for two minutes: {error}"));
     }
 }

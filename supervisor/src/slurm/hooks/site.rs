@@ -61,6 +61,10 @@ pub(crate) struct Prolog {
     pub(crate) gate: bool,
     /// Whether the reason is given to the controller. That is a call of `scontrol` for each sick node, none for a well one.
     pub(crate) drain: bool,
+    /// Whether the node service is started where it does not run.
+    pub(crate) start_service: bool,
+    /// Where it listens. Jobs look for it at the usual place.
+    pub(crate) service_socket: PathBuf,
     /// After this time the prolog lets the job start, whatever is still missing.
     #[serde(deserialize_with = "duration")]
     pub(crate) deadline: Duration,
@@ -145,6 +149,8 @@ impl Default for Prolog {
         Self {
             gate: true,
             drain: false,
+            start_service: false,
+            service_socket: PathBuf::from(crate::health_service::USUAL_SOCKET),
             deadline: Duration::from_secs(20),
         }
     }
