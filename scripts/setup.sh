@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a Debian or Ubuntu machine ready to build Steadfast (`scripts/setup.sh`) and to test it
-# (`scripts/setup.sh --test`). Installs only what is missing, and touches neither apt nor the network when nothing is.
+# Makes a Debian or Ubuntu machine ready to build Steadfast (`scripts/setup.sh`), to test it (`scripts/setup.sh --test`), and
+# to run the long suites too (`scripts/setup.sh --all`). Installs only what is missing, and touches neither apt nor the
+# network when nothing is.
 # quickstart.sh and test.sh source this file and call setup_build and setup_test.
 
 RUST_MINIMUM=1.91
@@ -128,6 +129,17 @@ setup_test() {
     setup_cargo_tool nextest "$NEXTEST_VERSION"
 }
 
+# What the long suites need besides: Slurm, for clusters of their own on this machine.
+setup_long() {
+    setup_test
+    local missing=()
+    have slurmctld || missing+=(slurmctld)
+    have slurmd || missing+=(slurmd)
+    have srun || missing+=(slurm-client)
+    have munged || missing+=(munge)
+    install_packages "${missing[@]}"
+}
+
 setup_cargo_deny() { setup_cargo_tool deny "$CARGO_DENY_VERSION"; }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
@@ -135,7 +147,8 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-}" in
         "") setup_build ;;
         --test) setup_test ;;
-        *) give_up "usage: scripts/setup.sh [--test]" ;;
+        --all) setup_long ;;
+        *) give_up "usage: scripts/setup.sh [--test|--all]" ;;
     esac
     say "Everything that is needed is there."
 fi

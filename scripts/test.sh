@@ -122,6 +122,7 @@ stage "simulation" simulation 100000 20
 stage "benchmarks in short" benchmarks_in_short
 stage "chaos in short" chaos_in_short
 if "$all"; then
+    stage "setup for the long suites" setup_long
     stage "setup of cargo-deny" setup_cargo_deny
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources
     stage "long suites" long_suites

@@ -20,6 +20,8 @@ pub struct Gpu {
     pub uuid: Option<String>,
     /// Such as `NVIDIA H100 80GB HBM3`; empty when it is not known.
     pub model: String,
+    /// The number of its device file, `/dev/nvidia<minor>`, where it is known.
+    pub minor: Option<u32>,
 }
 
 /// The GPUs that the driver knows on this node, and the driver itself.
@@ -66,6 +68,7 @@ impl NodeGpus {
                     .filter(|uuid| uuid.starts_with("GPU-") && !uuid.contains('?'))
                     .map(str::to_owned),
                 model: field(&text, "Model").unwrap_or_default().to_owned(),
+                minor: field(&text, "Device Minor").and_then(|text| text.parse().ok()),
             })
         });
         let version = fs::read_to_string(driver_root.join("version")).unwrap_or_default();
@@ -206,6 +209,7 @@ mod tests {
             pci: pci(&format!("0000:{bus}:00")),
             uuid: Some(format!("GPU-{bus}00-aa")),
             model: String::new(),
+            minor: None,
         };
         NodeGpus::new(buses.iter().map(gpu).collect())
     }
@@ -221,7 +225,7 @@ mod tests {
             let directory = driver.join("gpus").join(address);
             fs::create_dir_all(&directory).unwrap();
             let text = format!(
-                "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 137\nGPU UUID: \t {uuid}\nBus Location: \t {address}\n"
+                "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 137\nGPU UUID: \t {uuid}\nBus Location: \t {address}\nDevice Minor: \t 3\n"
             );
             fs::write(directory.join("information"), text).unwrap();
         }
@@ -238,6 +242,7 @@ mod tests {
             "a GPU that is gone shows no identity"
         );
         assert_eq!(node.by_uuid("GPU-86").unwrap().pci, pci("86:00"));
+        assert_eq!(node.by_uuid("GPU-86").unwrap().minor, Some(3));
         assert_eq!(
             node.by_pci(pci("86:00")).unwrap().model,
             "NVIDIA H100 80GB HBM3"

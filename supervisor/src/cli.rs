@@ -4,8 +4,10 @@
 mod check;
 mod checkpoint;
 mod diagnose;
+mod health;
 mod pages;
 mod run;
+mod slurm;
 mod tree;
 mod xid;
 
@@ -50,6 +52,10 @@ pub(crate) enum Invocation {
     Check(check_command::Request),
     /// Do work for a check, as these words say; the command starts it so.
     CheckWork(Vec<OsString>),
+    /// Be the node service, or ask it.
+    Health(crate::health_service::Request),
+    /// Be one of Slurm's hooks, or help with them.
+    Slurm(crate::slurm::hooks::Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
     /// Explain evidence.
@@ -169,6 +175,8 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
         Some(("check", matches)) => Ok(Invocation::Check(check::request(host, matches))),
+        Some(("health", matches)) => Ok(Invocation::Health(health::request(host, matches)?)),
+        Some(("slurm", matches)) => Ok(Invocation::Slurm(slurm::request(host, matches)?)),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),

@@ -13,9 +13,11 @@ mod clock;
 mod config;
 mod console_line;
 mod control;
+mod detach;
 mod diagnose;
 mod evidence;
 mod exit_code;
+mod health_service;
 mod hook;
 mod journal;
 mod keeper;
@@ -27,6 +29,7 @@ mod output;
 )]
 mod peers;
 mod probes;
+mod program_call;
 mod redact;
 mod settings;
 mod slurm;
@@ -75,6 +78,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Check(request)) => ExitCode::from(check_command::run(&request)),
         Ok(Invocation::CheckWork(words)) => ExitCode::from(check_command::do_work(&words)),
         Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
+        Ok(Invocation::Health(request)) => ExitCode::from(health_service::run(&host, &request)),
+        Ok(Invocation::Slurm(request)) => ExitCode::from(slurm::hooks::run(&host, &request)),
         Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {

@@ -155,11 +155,11 @@ pub(crate) enum CgroupUse {
 /// Where the kernel log is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum KernelLogSource {
-    /// `/dev/kmsg`, if it can be read.
+    /// From the node service where there is one, else from `/dev/kmsg`, if it can be read.
     Auto,
     /// Nowhere.
     Off,
-    /// A named pipe, a file or a device; absolute.
+    /// A named pipe, a file, a device, or the socket of a node service; absolute.
     Path(PathBuf),
 }
 

@@ -37,6 +37,7 @@ mod processes;
 mod python_job;
 mod random;
 mod requirement;
+mod slurm_cluster;
 mod training;
 mod voice;
 
@@ -56,5 +57,6 @@ pub use processes::{Found, children, is_alive, process_state, send};
 pub use python_job::PythonJob;
 pub use random::Random;
 pub use requirement::{Requirement, long_tests, python};
+pub use slurm_cluster::{SlurmCluster, SlurmSite};
 pub use training::Training;
 pub use voice::{Seen, Voice};

@@ -67,7 +67,12 @@ pub fn children(parent: i32) -> Vec<Found> {
 
 /// The living processes whose initial environment holds this mark.
 pub(crate) fn with_mark(mark: &str) -> Vec<Found> {
-    let wanted = format!("{MARK}={mark}");
+    with_variable(MARK, mark)
+}
+
+/// The living processes in whose initial environment a variable has this value.
+pub(crate) fn with_variable(name: &str, value: &str) -> Vec<Found> {
+    let wanted = format!("{name}={value}");
     all()
         .filter(|&pid| {
             fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {

@@ -28,6 +28,8 @@ pub enum Requirement {
     Python,
     /// `PyTorch` for `/usr/bin/python3`.
     Torch,
+    /// Slurm, and the right to start it.
+    Slurm,
 }
 
 impl Requirement {
@@ -80,6 +82,18 @@ impl Requirement {
                 "etcd and etcdctl on the PATH (Debian: etcd-server, etcd-client)",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
+            Self::Slurm => (
+                nix::unistd::geteuid().is_root()
+                    && on_path(&[
+                        "slurmctld",
+                        "slurmd",
+                        "sbatch",
+                        "srun",
+                        "scontrol",
+                        "munged",
+                    ]),
+                "root, and Slurm (Debian: slurmctld, slurmd, slurm-client, munge)",
+            ),
             Self::Torch => (
                 has_torch(),
                 "PyTorch for /usr/bin/python3 (Debian: python3-torch)",

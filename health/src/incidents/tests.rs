@@ -33,6 +33,7 @@ fn owners() -> GpuOwners {
         pci: pci(&format!("{bus}:00")),
         uuid: None,
         model: String::new(),
+        minor: None,
     };
     let node = NodeGpus::new(vec![gpu("18"), gpu("2a"), gpu("3b")]);
     node.owners(Some("0,1"), 2)

@@ -145,7 +145,8 @@ fn children_of(pid: i32) -> Vec<i32> {
     children
 }
 
-fn all_processes() -> Vec<Process> {
+/// Every process that `/proc` shows.
+pub fn all_processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel log, read by a thread of its own.
+//! The kernel log, read by a thread of its own: from the node service where there is one, else from the log itself.
 //!
 //! Every agent reads it from its oldest record, so that a new one knows what its predecessors knew. How far they had got
 //! is kept in a small file beside the control socket: what was told to the user is not told again.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use steadfast_health::kernel_log::{FollowError, Follower, KernelLog, Line, Next,
 use tokio::sync::mpsc;
 
 use crate::clock;
+use crate::health_service::{ServiceError, ServiceLog, USUAL_SOCKET};
 use crate::settings::{KernelLogSource, Settings};
 
 /// The log of the kernel itself.
@@ -26,6 +28,8 @@ const QUEUE: usize = 1024;
 const SILENCE: Duration = Duration::from_millis(200);
 /// How long the thread waits at most for the next line.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Between two looks for a node service that is not there, or not any more.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// What the thread tells.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub(super) enum FromKernelLog {
     /// The log can be read.
     Opened(PathBuf),
     /// It cannot, or no longer.
-    Failed(PathBuf, FollowError),
+    Failed(PathBuf, LogError),
     /// It says something.
     Seen {
         /// What, and when.
@@ -49,6 +53,17 @@ pub(super) enum FromKernelLog {
     Injected(String),
     /// Everything that was there at the start has been told.
     CaughtUp,
+}
+
+/// Why nothing more comes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LogError {
+    /// The log itself cannot be read.
+    #[error(transparent)]
+    Follow(FollowError),
+    /// The node service is of no use.
+    #[error(transparent)]
+    Service(ServiceError),
 }
 
 /// A place in the log.
@@ -85,19 +100,24 @@ pub(super) fn start(
     runtime_dir: &Path,
 ) -> io::Result<mpsc::Receiver<FromKernelLog>> {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let path = match &settings.kernel_log {
+    let source = match &settings.kernel_log {
         KernelLogSource::Off => return Ok(receiver),
-        KernelLogSource::Auto => PathBuf::from(DEVICE),
-        KernelLogSource::Path(path) => path.clone(),
+        KernelLogSource::Auto => Wanted::Auto,
+        KernelLogSource::Path(path) if is_socket(path) => Wanted::Service(path.clone()),
+        KernelLogSource::Path(path) => Wanted::Log(path.clone()),
     };
     let reader = Reader {
-        bookmark: Bookmark::read(&runtime_dir.join("kernel-log.json"), &path),
+        source,
+        bookmark: Bookmark::default(),
         file: runtime_dir.join("kernel-log.json"),
         trusts_anyone: settings.kernel_log_trusts_anyone,
         log: KernelLog::new(),
+        last: None,
+        known_until: None,
+        caught_up: false,
+        newest_told: 0,
         done: Arc::default(),
         sender,
-        path,
     };
     std::thread::Builder::new()
         .name("kernel-log".to_owned())
@@ -110,13 +130,46 @@ pub(super) fn start(
 }
 
 struct Reader {
-    path: PathBuf,
+    source: Wanted,
     file: PathBuf,
     bookmark: Bookmark,
     trusts_anyone: bool,
     log: KernelLog,
+    /// The place of the newest line, and the log that it is a place in.
+    last: Option<(PathBuf, u64)>,
+    /// Up to here the log was read from another source; absent once that is behind.
+    known_until: Option<u64>,
+    caught_up: bool,
+    /// The newest place that was told.
+    newest_told: u64,
     done: Arc<AtomicU64>,
     sender: mpsc::Sender<FromKernelLog>,
+}
+
+/// What is to be read.
+#[derive(Debug)]
+enum Wanted {
+    /// The node service, or the kernel's own log where there is none.
+    Auto,
+    /// The node service at this socket.
+    Service(PathBuf),
+    /// A log.
+    Log(PathBuf),
+}
+
+/// What is read.
+enum Source {
+    Service(Box<ServiceLog>),
+    Log(Follower),
+}
+
+impl Source {
+    fn next(&mut self, patience: Duration) -> Result<Next, LogError> {
+        match self {
+            Self::Service(service) => service.next(patience).map_err(LogError::Service),
+            Self::Log(follower) => follower.next(patience).map_err(LogError::Follow),
+        }
+    }
 }
 
 /// The dispatcher does not listen any more.
@@ -124,30 +177,113 @@ struct Gone;
 
 impl Reader {
     fn read(mut self) -> Result<(), Gone> {
-        let mut follower = match Follower::open(&self.path, clock::monotonic_ns) {
-            Ok(follower) => follower,
-            Err(error) => return self.tell(FromKernelLog::Failed(self.path.clone(), error)),
-        };
-        self.tell(FromKernelLog::Opened(self.path.clone()))?;
-        let mut caught_up = false;
+        let mut told = false;
         loop {
-            let noted = self.bookmark.position >= self.done.load(Ordering::Relaxed);
-            let patience = if caught_up && noted {
+            let (path, error) = match self.open() {
+                Ok((path, source)) => {
+                    told = false;
+                    let error = self.follow(path.clone(), source)?;
+                    (path, error)
+                }
+                Err(failed) => failed,
+            };
+            let may_come = !matches!(self.source, Wanted::Log(_));
+            if !told {
+                told = true;
+                self.tell(FromKernelLog::Failed(path, error))?;
+            }
+            if !may_come {
+                return Ok(());
+            }
+            std::thread::park_timeout(PAUSE);
+            if self.sender.is_closed() {
+                return Err(Gone);
+            }
+        }
+    }
+
+    /// Opens what is wanted. An error comes with the name of what could not be opened.
+    fn open(&mut self) -> Result<(PathBuf, Source), (PathBuf, LogError)> {
+        let (path, source) = match &self.source {
+            Wanted::Service(socket) => (socket.clone(), Self::service(socket)?),
+            Wanted::Log(path) => (path.clone(), Self::log(path)?),
+            Wanted::Auto => {
+                let socket = Path::new(USUAL_SOCKET);
+                match Self::service(socket) {
+                    Ok(source) => (socket.to_owned(), source),
+                    // Most nodes have none: then it is the log that is missed.
+                    Err(_) => (PathBuf::from(DEVICE), Self::log(Path::new(DEVICE))?),
+                }
+            }
+        };
+        // Places are those of the log, whoever reads it.
+        let log = match &source {
+            Source::Service(service) => service.log(),
+            Source::Log(_) => path.as_path(),
+        };
+        let last = self.last.as_ref().filter(|(known, _)| known == log);
+        self.known_until = last.map(|(_, position)| *position);
+        if self.bookmark.log != log {
+            self.bookmark = Bookmark::read(&self.file, log);
+        }
+        Ok((path, source))
+    }
+
+    fn service(socket: &Path) -> Result<Source, (PathBuf, LogError)> {
+        ServiceLog::connect(socket)
+            .map(|service| Source::Service(Box::new(service)))
+            .map_err(|error| (socket.to_owned(), LogError::Service(error)))
+    }
+
+    fn log(path: &Path) -> Result<Source, (PathBuf, LogError)> {
+        Follower::open(path, clock::monotonic_ns)
+            .map(Source::Log)
+            .map_err(|error| (path.to_owned(), LogError::Follow(error)))
+    }
+
+    /// Reads until that is not possible any more, and returns why.
+    fn follow(&mut self, path: PathBuf, mut source: Source) -> Result<LogError, Gone> {
+        self.tell(FromKernelLog::Opened(path))?;
+        loop {
+            // What was told is noted when the dispatcher has done all that follows from it.
+            let noted = self.bookmark.position >= self.newest_told;
+            let patience = if self.caught_up && noted {
                 PATIENCE
             } else {
                 SILENCE
             };
-            match follower.next(patience) {
+            match source.next(patience) {
+                Ok(Next::Line(line)) if self.is_known(&line) => {}
                 Ok(Next::Line(line)) => self.line(&line)?,
                 Ok(Next::Gap { lost }) => self.tell(FromKernelLog::Gap(lost))?,
-                Ok(Next::Nothing) if !caught_up => {
-                    caught_up = true;
-                    self.tell(FromKernelLog::CaughtUp)?;
+                Ok(Next::Nothing) => {
+                    self.known_until = None;
+                    self.silence()?;
                 }
-                Ok(Next::Nothing) => self.set_bookmark(),
-                Err(error) => return self.tell(FromKernelLog::Failed(self.path.clone(), error)),
+                Err(error) => return Ok(error),
             }
         }
+    }
+
+    fn silence(&mut self) -> Result<(), Gone> {
+        if self.caught_up {
+            self.set_bookmark();
+            return Ok(());
+        }
+        self.caught_up = true;
+        self.tell(FromKernelLog::CaughtUp)
+    }
+
+    /// Whether it was read already, from another source of the same log.
+    fn is_known(&mut self, line: &Line) -> bool {
+        let Some(position) = line.position else {
+            return false;
+        };
+        let known = self.known_until.is_some_and(|until| position <= until);
+        if !known {
+            self.last = Some((self.bookmark.log.clone(), position));
+        }
+        known
     }
 
     fn line(&mut self, line: &Line) -> Result<(), Gone> {
@@ -162,6 +298,7 @@ impl Reader {
             _ => None,
         };
         let position = line.position;
+        self.newest_told = position.unwrap_or(0).max(self.newest_told);
         self.tell(FromKernelLog::Seen {
             sighting: Box::new(Sighting {
                 at_ns: line.logged_ns(stamp),
@@ -188,6 +325,10 @@ impl Reader {
             let _repeats_itself = self.bookmark.write(&self.file);
         }
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 impl Bookmark {

@@ -109,6 +109,7 @@ impl NodeWatch {
                 pci: PciAddress::parse(&gpu.pci)?,
                 uuid: (!gpu.uuid.is_empty()).then(|| gpu.uuid.clone()),
                 model: gpu.model.clone(),
+                minor: None,
             })
         });
         self.gpus = NodeGpus::new(gpus.collect());
@@ -177,8 +178,8 @@ impl NodeWatch {
         self.log = LogState::Failed(reason.clone());
         let asked_for = path != Path::new("/dev/kmsg");
         let remedy = if refused {
-            ". Run as root or with CAP_SYSLOG (in a container also with the device: `--device /dev/kmsg --cap-add \
-             SYSLOG`), or give `--kernel-log FILE` a log that can be read"
+            ". Have root run `steadfast health serve` on this node, run as root or with CAP_SYSLOG (in a container also \
+             with the device: `--device /dev/kmsg --cap-add SYSLOG`), or give `--kernel-log FILE` a log that can be read"
         } else {
             ""
         };

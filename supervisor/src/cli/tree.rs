@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::{check, checkpoint, diagnose, run, xid};
+use super::{check, checkpoint, diagnose, health, run, slurm, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -99,6 +99,8 @@ pub(super) fn root() -> Command {
         .subcommand(hostlist_command())
         .subcommand(xid::command())
         .subcommand(diagnose::command())
+        .subcommand(health::command())
+        .subcommand(slurm::command())
         .subcommand(completions_command())
         .subcommand(man_command())
 }

@@ -578,9 +578,10 @@ pub(crate) static OPTIONS: [OptionSpec; 63] = [
         Key::KernelLog,
         "kernel-log",
         Group::Node,
-        "Kernel log in which GPU errors (XIDs), lost GPUs and kills for lack of memory are looked for: `auto` is /dev/kmsg, \
-         `off` is none, and a path is a named pipe or a file that somebody else fills, such as `journalctl -kf`. It takes \
-         root or CAP_SYSLOG to read /dev/kmsg; without it the job goes on, and is told less.",
+        "Kernel log in which GPU errors (XIDs), lost GPUs and kills for lack of memory are looked for: `auto` is the node \
+         service (`steadfast health serve`) where it runs, else /dev/kmsg; `off` is none, and a path is the service's \
+         socket, or a named pipe or a file that somebody else fills, such as `journalctl -kf`. It takes root or CAP_SYSLOG \
+         to read /dev/kmsg; without it and without the service the job goes on, and is told less.",
     )
     .kind(Kind::Text, "auto|off|FILE")
     .default("auto"),

@@ -19,6 +19,7 @@ fn watch() -> NodeWatch {
         pci: PciAddress::parse(&format!("{bus}:00")).unwrap(),
         uuid: None,
         model: String::new(),
+        minor: None,
     };
     let gpus = NodeGpus::new(vec![gpu("18"), gpu("2a"), gpu("3b")]);
     let mut watch = NodeWatch {

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The service's end of the socket.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_health::gpus::NodeGpus;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::timeout;
+
+use super::access::{Node, Viewer, groups_of, open_devices};
+use super::log_reader::{FromLog, Item};
+use super::protocol::{Hello, LONGEST_HELLO, Message, VERSION};
+use crate::slurm::hooks::JobRecord;
+
+/// Lines that are kept for clients that come later.
+const HISTORY: usize = 4096;
+/// News that a client may be behind; one that is further behind loses its line.
+const BEHIND: usize = 1024;
+/// Clients at once, of all users and of one.
+const CLIENTS: (usize, usize) = (512, 64);
+/// How long a client may take for its first word, and for taking each of ours.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known, and who listens.
+#[derive(Debug)]
+pub(super) struct Server {
+    log: PathBuf,
+    state_dir: PathBuf,
+    history: VecDeque<Arc<Item>>,
+    /// Lines that were dropped from the history, and records that were lost before they could be read.
+    lost: u64,
+    caught_up: bool,
+    failed: Option<String>,
+    live: broadcast::Sender<Live>,
+    clients: Rc<std::cell::RefCell<BTreeMap<u32, usize>>>,
+}
+
+/// What a client is told beside the history.
+#[derive(Clone, Debug)]
+enum Live {
+    Item(Arc<Item>),
+    Gap(Option<u64>),
+    CaughtUp,
+    Failed(String),
+}
+
+/// What is said to a client at its beginning, and what comes then.
+struct Opening {
+    viewer: Viewer,
+    first: Vec<Message>,
+    live: broadcast::Receiver<Live>,
+}
+
+/// The place of one client; given back when it is dropped.
+struct Place {
+    uid: u32,
+    clients: Rc<std::cell::RefCell<BTreeMap<u32, usize>>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut clients = self.clients.borrow_mut();
+        if let Some(count) = clients.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.uid);
+            }
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn new(log: PathBuf, state_dir: PathBuf) -> Server {
+        Server {
+            log,
+            state_dir,
+            history: VecDeque::new(),
+            lost: 0,
+            caught_up: false,
+            failed: None,
+            live: broadcast::channel(BEHIND).0,
+            clients: Rc::default(),
+        }
+    }
+
+    /// Serves until `end` is told something. To be run within a `LocalSet`.
+    pub(super) async fn run(
+        mut self,
+        listener: UnixListener,
+        mut news: mpsc::Receiver<FromLog>,
+        mut end: mpsc::Receiver<()>,
+    ) {
+        loop {
+            tokio::select! {
+                Some(news) = news.recv() => self.note(news),
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.admit(stream),
+                    // Out of descriptors: those that there are will be given back.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                },
+                _ = end.recv() => return,
+            }
+        }
+    }
+
+    fn note(&mut self, news: FromLog) {
+        let live = match news {
+            FromLog::Line(item) => {
+                if self.history.len() >= HISTORY {
+                    self.history.pop_front();
+                    self.lost += 1;
+                }
+                self.history.push_back(Arc::clone(&item));
+                Live::Item(item)
+            }
+            FromLog::Gap(lost) => {
+                self.lost += lost.unwrap_or(1);
+                Live::Gap(lost)
+            }
+            FromLog::CaughtUp => {
+                self.caught_up = true;
+                Live::CaughtUp
+            }
+            FromLog::Failed(reason) => {
+                crate::console_line::say(&format!("the kernel log is not watched: {reason}"));
+                self.failed = Some(reason.clone());
+                Live::Failed(reason)
+            }
+        };
+        // Nobody may be listening.
+        let _heard = self.live.send(live);
+    }
+
+    /// Lets a client in, or tells it why not.
+    fn admit(&self, stream: UnixStream) {
+        let Ok(peer) = stream.peer_cred() else { return };
+        let (reader, writer) = stream.into_split();
+        let uid = peer.uid();
+        let Some(place) = self.place(uid) else {
+            tokio::task::spawn_local(refuse(writer, "there are too many clients"));
+            return;
+        };
+        let groups = groups_of(peer.pid().unwrap_or(0), peer.gid());
+        let opening = self.open(uid, &groups);
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            // Whoever is gone, or does not read, has lost its line.
+            let _is_over = talk(reader, writer, opening).await;
+        });
+    }
+
+    fn place(&self, uid: u32) -> Option<Place> {
+        let mut clients = self.clients.borrow_mut();
+        let all: usize = clients.values().sum();
+        let own = clients.entry(uid).or_default();
+        // Root is never kept out by users.
+        if (all >= CLIENTS.0 || *own >= CLIENTS.1) && uid != 0 {
+            return None;
+        }
+        *own += 1;
+        Some(Place {
+            uid,
+            clients: Rc::clone(&self.clients),
+        })
+    }
+
+    /// What a client is told. Taken together with the beginning of what comes live, so that nothing is missing or twice.
+    fn open(&self, uid: u32, groups: &[u32]) -> Opening {
+        let root = Path::new("/");
+        let viewer = Viewer::new(
+            uid,
+            &Node {
+                gpus: &NodeGpus::read(root),
+                jobs: &JobRecord::of_all_nodes(&self.state_dir),
+                open_devices: open_devices(root, uid, groups),
+            },
+        );
+        let mut first = vec![Message::Welcome {
+            version: VERSION,
+            log: self.log.display().to_string(),
+            sees: viewer.describe(),
+        }];
+        if self.lost > 0 {
+            first.push(Message::Gap {
+                lost: Some(self.lost),
+            });
+        }
+        let seen = self.history.iter().filter(|item| viewer.sees_item(item));
+        first.extend(seen.map(|item| Message::Line(item.line.clone())));
+        if let Some(reason) = self.failed.clone() {
+            first.push(Message::Failed { reason });
+        } else if self.caught_up {
+            first.push(Message::CaughtUp);
+        }
+        Opening {
+            viewer,
+            first,
+            live: self.live.subscribe(),
+        }
+    }
+}
+
+impl Viewer {
+    fn sees_item(&self, item: &Item) -> bool {
+        self.sees(&item.event, item.process_uid)
+    }
+}
+
+async fn talk(
+    reader: OwnedReadHalf,
+    mut writer: OwnedWriteHalf,
+    opening: Opening,
+) -> io::Result<()> {
+    let mut reader = BufReader::new(reader.take(LONGEST_HELLO));
+    let mut line = Vec::new();
+    let heard = timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await;
+    match heard {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return Err(error),
+        Err(_) => {
+            refuse(writer, "nothing was said").await;
+            return Ok(());
+        }
+    }
+    if serde_json::from_slice::<Hello>(&line).is_err() {
+        refuse(writer, "this is another language").await;
+        return Ok(());
+    }
+    let Opening {
+        viewer,
+        first,
+        mut live,
+    } = opening;
+    for message in &first {
+        say(&mut writer, message).await?;
+    }
+    let mut reader = reader.into_inner().into_inner();
+    let mut ignored = [0; 512];
+    loop {
+        tokio::select! {
+            news = live.recv() => match news {
+                Ok(Live::Item(item)) if !viewer.sees_item(&item) => {}
+                Ok(news) => say(&mut writer, &news.message()).await?,
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    refuse(writer, "it was not read fast enough").await;
+                    return Ok(());
+                }
+                Err(broadcast::error::RecvError::Closed) => return Ok(()),
+            },
+            // What more a client says is thrown away; that it is gone is seen here.
+            length = reader.read(&mut ignored) => if length? == 0 {
+                return Ok(());
+            },
+        }
+    }
+}
+
+impl Live {
+    fn message(self) -> Message {
+        match self {
+            Live::Item(item) => Message::Line(item.line.clone()),
+            Live::Gap(lost) => Message::Gap { lost },
+            Live::CaughtUp => Message::CaughtUp,
+            Live::Failed(reason) => Message::Failed { reason },
+        }
+    }
+}
+
+async fn say(writer: &mut OwnedWriteHalf, message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message).map_err(io::Error::other)?;
+    line.push(b'\n');
+    timeout(PATIENCE, writer.write_all(&line))
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn refuse(mut writer: OwnedWriteHalf, reason: &str) {
+    let reason = reason.to_owned();
+    // It may be gone already.
+    let _unheard = say(&mut writer, &Message::Refused { reason }).await;
+}
