@@ -122,6 +122,7 @@ if "$all"; then
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources
     stage "long suites" long_suites
     stage "long simulation" simulation 2000000 100
+    stage "planted bugs" scripts/mutants.sh
     stage "benchmarks" benchmarks
 fi
 stage "leftovers" nothing_is_left

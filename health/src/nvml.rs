@@ -15,9 +15,11 @@ mod raw;
 mod reading;
 mod report;
 mod sighting;
+mod snapshot;
 
 pub use condition::{Condition, conditions};
 pub use probe::{Outlet, Probe, ProbeSettings};
 pub use reading::{Fabric, NvlinkReading, PcieReading, Processes, Reading, Remapped};
 pub use report::{Absence, Command, GpuIdentity, Report};
 pub use sighting::{lost, recovery, xid};
+pub use snapshot::{GpuSnapshot, PcieGeneration, SnapshotLine, snapshot};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: from the arguments to one [`Invocation`].
 
+mod check;
 mod checkpoint;
 mod diagnose;
 mod health;
@@ -16,6 +17,7 @@ mod tests;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::check_command;
 use crate::checkpoint_command;
 use crate::config::option::Key;
 use crate::config::validate;
@@ -26,6 +28,9 @@ use crate::settings::{Mode, Settings};
 use crate::slurm::hostlist::command::{Form, Request};
 use crate::torchrun;
 use crate::xid_command;
+
+/// The first argument of a process that does work for a check.
+pub(crate) const CHECK_WORK: &str = "__check";
 
 /// What the command line asks for, validated.
 #[derive(Debug)]
@@ -42,6 +47,10 @@ pub(crate) enum Invocation {
     HostList(Request),
     /// Look at the checkpoints of a directory.
     Checkpoint(checkpoint_command::Request),
+    /// Check the node.
+    Check(check_command::Request),
+    /// Do work for a check, as these words say; the command starts it so.
+    CheckWork(Vec<OsString>),
     /// Be the node service, or ask it.
     Health(crate::health_service::Request),
     /// Be one of Slurm's hooks, or help with them.
@@ -127,6 +136,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("torchrun") => return torchrun(host, &arguments[2..]),
         Some("__agent") => return Ok(Invocation::Agent),
+        Some(CHECK_WORK) => return Ok(Invocation::CheckWork(arguments[2..].to_vec())),
         Some("__probe") => {
             let kind = arguments.get(2).map(|word| word.to_string_lossy());
             return Ok(Invocation::Probe(kind.unwrap_or_default().into_owned()));
@@ -150,6 +160,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }
+        Some(("check", matches)) => Ok(Invocation::Check(check::request(host, matches))),
         Some(("health", matches)) => Ok(Invocation::Health(health::request(host, matches)?)),
         Some(("slurm", matches)) => Ok(Invocation::Slurm(slurm::request(host, matches)?)),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),

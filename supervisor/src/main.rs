@@ -6,6 +6,7 @@
 //! probe ([`probes`]) for what can hang; and [`control`] talks to the agent of a running job.
 
 mod agent;
+mod check_command;
 mod checkpoint_command;
 mod cli;
 mod clock;
@@ -71,6 +72,8 @@ fn main() -> ExitCode {
         Ok(Invocation::HostList(request)) => {
             ExitCode::from(slurm::hostlist::command::run(&request))
         }
+        Ok(Invocation::Check(request)) => ExitCode::from(check_command::run(&request)),
+        Ok(Invocation::CheckWork(words)) => ExitCode::from(check_command::do_work(&words)),
         Ok(Invocation::Checkpoint(request)) => ExitCode::from(checkpoint_command::run(&request)),
         Ok(Invocation::Health(request)) => ExitCode::from(health_service::run(&host, &request)),
         Ok(Invocation::Slurm(request)) => ExitCode::from(slurm::hooks::run(&host, &request)),

@@ -38,6 +38,14 @@ impl Gpus {
             .env("STEADFAST_KERNEL_LOG", "off")
     }
 
+    /// The variables that show them to a program that is not a job.
+    pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
+        [
+            ("STEADFAST_FAKE_NVML", self.file.clone()),
+            ("STEADFAST_NVML", fake_nvml().to_owned()),
+        ]
+    }
+
     /// Changes the whole state; the library sees it at once.
     pub fn change(&self, change: impl FnOnce(&mut Value)) {
         let mut state = self.state.lock().unwrap();

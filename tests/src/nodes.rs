@@ -212,8 +212,12 @@ impl Nodes {
     #[track_caller]
     pub fn steps_vouch(&self) {
         self.eventually("a witness window in the plan", |nodes| {
-            let plan = nodes.etcd.value("/steadfast/job/job/plan")?;
-            (plan["witness_ms"].as_u64()? > 0).then_some(())
+            let window = |key| nodes.etcd.value(key)?["witness_ms"].as_u64();
+            let windows = [
+                window("/steadfast/job/job/plan"),
+                window("/steadfast/job/job/course"),
+            ];
+            (windows.into_iter().flatten().max()? > 0).then_some(())
         });
     }
 

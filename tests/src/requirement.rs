@@ -16,6 +16,8 @@ pub enum Requirement {
     CgroupTwo,
     /// The freezer controller of cgroup v1, writable.
     FreezerOne,
+    /// A file system in a file, which can be frozen.
+    FreezableDisk,
     /// The process ids of the kernel log: no container of one's own.
     FirstPidNamespace,
     /// The right to read the machine's kernel log, and to write to it.
@@ -58,6 +60,10 @@ impl Requirement {
                 is_writable(Path::new("/sys/fs/cgroup/freezer")),
                 "a writable cgroup v1 with the freezer controller",
             ),
+            Self::FreezableDisk => (
+                Path::new("/dev/loop-control").exists() && on_path(&DISK_TOOLS),
+                "loop devices, and mkfs.ext4, mount, umount and fsfreeze (Debian: e2fsprogs, util-linux)",
+            ),
             Self::FirstPidNamespace => (
                 fs::read_link("/proc/self/ns/pid")
                     .is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]")),
@@ -97,6 +103,7 @@ impl Requirement {
     }
 }
 
+const DISK_TOOLS: [&str; 4] = ["mkfs.ext4", "mount", "umount", "fsfreeze"];
 const NETWORK_TOOLS: [&str; 5] = ["ip", "nft", "nsenter", "setpriv", "unshare"];
 
 /// Whether all of these programs are there.

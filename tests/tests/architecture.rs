@@ -59,6 +59,7 @@ fn arrows_between_crates_run_downward_only() {
         ("steadfast-proto", &[] as &[&str]),
         ("steadfast-process", &[]),
         ("steadfast-health", &["steadfast-proto"]),
+        ("steadfast-checks", &["steadfast-health"]),
         ("steadfast-core", &["steadfast-proto"]),
         ("steadfast-checkpoints", &[]),
         ("steadfast-sim", &["steadfast-core", "steadfast-proto"]),
@@ -67,6 +68,7 @@ fn arrows_between_crates_run_downward_only() {
             "steadfast",
             &[
                 "steadfast-checkpoints",
+                "steadfast-checks",
                 "steadfast-coord",
                 "steadfast-core",
                 "steadfast-health",

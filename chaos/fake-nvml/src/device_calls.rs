@@ -52,12 +52,12 @@ value_calls! {
     nvmlDeviceGetPciInfo_v3(PciInfo) = |_, gpu| pci_info(gpu);
     nvmlDeviceGetCurrPcieLinkWidth(c_uint) = |_, gpu| gpu.pcie_width;
     nvmlDeviceGetMaxPcieLinkWidth(c_uint) = |_, _| 16;
-    nvmlDeviceGetCurrPcieLinkGeneration(c_uint) = |_, gpu| gpu.facts().pcie_generation;
+    nvmlDeviceGetCurrPcieLinkGeneration(c_uint) = |_, gpu| gpu.pcie_generation.unwrap_or(gpu.facts().pcie_generation);
     nvmlDeviceGetMaxPcieLinkGeneration(c_uint) = |_, gpu| gpu.facts().pcie_generation;
     nvmlDeviceGetCurrentClocksThrottleReasons(c_ulonglong) = |_, gpu| gpu.throttle;
     nvmlDeviceGetPowerUsage(c_uint) = |_, gpu| gpu.power;
     nvmlDeviceGetEnforcedPowerLimit(c_uint) = |_, gpu| gpu.facts().power_limit_mw;
-    nvmlDeviceGetPersistenceMode(Enabled) = |_, _| 1;
+    nvmlDeviceGetPersistenceMode(Enabled) = |_, gpu| gpu.persistence;
     nvmlDeviceGetUtilizationRates(Utilization) = |_, _| Utilization { gpu: 0, memory: 0 };
 }
 
@@ -91,12 +91,15 @@ unsafe extern "C" fn nvmlDeviceGetEccMode(
     current: *mut Enabled,
     pending: *mut Enabled,
 ) -> Return {
-    returned(enter_gpu("nvmlDeviceGetEccMode", device).and_then(|_| {
-        // SAFETY: the caller vouches for both places.
-        unsafe { put(current, 1) }?;
-        // SAFETY: as above.
-        unsafe { put(pending, 1) }
-    }))
+    returned(
+        enter_gpu("nvmlDeviceGetEccMode", device).and_then(|(state, place)| {
+            let enabled = state.gpus.get(place).ok_or(INVALID_ARGUMENT)?.ecc;
+            // SAFETY: the caller vouches for both places.
+            unsafe { put(current, enabled) }?;
+            // SAFETY: as above.
+            unsafe { put(pending, enabled) }
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::abi::{DRIVER_NOT_LOADED, Device, GPU_IS_LOST, INVALID_ARGUMENT, Return, UNINITIALIZED};
+use crate::abi::{
+    DRIVER_NOT_LOADED, Device, Enabled, GPU_IS_LOST, INVALID_ARGUMENT, Return, UNINITIALIZED,
+};
 use crate::profile::{Facts, Profile};
 
 /// The variable that names the file.
@@ -63,6 +65,12 @@ pub(crate) struct Gpu {
     /// Milliwatts.
     pub(crate) power: u32,
     pub(crate) pcie_width: u32,
+    /// Generation of the connection in use; the model's if left out.
+    pub(crate) pcie_generation: Option<u32>,
+    /// 1 if memory errors are noticed.
+    pub(crate) ecc: Enabled,
+    /// 1 if the driver stays loaded while nobody uses it.
+    pub(crate) persistence: Enabled,
     pub(crate) links_down: Vec<u32>,
     /// Errors that each link has counted, by its number.
     pub(crate) link_errors: BTreeMap<u32, u64>,
@@ -124,6 +132,9 @@ impl Default for Gpu {
             temperature: 41,
             power: 120_000,
             pcie_width: 16,
+            pcie_generation: None,
+            ecc: 1,
+            persistence: 1,
             links_down: Vec::new(),
             link_errors: BTreeMap::new(),
             fabric_state: 3,

@@ -128,3 +128,23 @@ fn what_was_once_broken_is_kept() {
     assert!(kept, "{report}");
     assert!(report.lines().count() >= 5, "{report}");
 }
+
+/// Otherwise `scripts/mutants.sh`, which takes long, would be the first to see it.
+#[test]
+fn every_planted_bug_has_its_place_in_the_sources() {
+    let chaos = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut bugs = 0;
+    for file in std::fs::read_dir(chaos.join("mutants")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let bug: toml::Table = toml::from_str(&text).unwrap();
+        let field = |name: &str| bug[name].as_str().unwrap();
+        let source = chaos.parent().unwrap().join(field("file"));
+        let source = std::fs::read_to_string(source).unwrap();
+        let places = source.matches(field("find")).count();
+        assert_eq!(places, 1, "{}", path.display());
+        assert!(bug["seed"].as_integer().unwrap() > 0, "{}", path.display());
+        bugs += 1;
+    }
+    assert!(bugs >= 10, "{bugs} planted bugs");
+}

@@ -17,6 +17,8 @@ pub(crate) enum KeyKind {
     Leader,
     Member(NodeName),
     Plan,
+    Course,
+    Places,
     Findings(Generation, NodeName),
     Ledger,
     Result,
@@ -66,6 +68,16 @@ impl Keys {
         format!("{}job/plan", self.prefix)
     }
 
+    /// What has become of the plan in force.
+    pub fn course(&self) -> String {
+        format!("{}job/course", self.prefix)
+    }
+
+    /// Where the members of the plan stand.
+    pub fn places(&self) -> String {
+        format!("{}places", self.prefix)
+    }
+
     /// The faults that one member saw in one generation.
     pub fn findings(&self, generation: Generation, node: &NodeName) -> String {
         format!("{}findings/{}/{}", self.prefix, generation, escape(&node.0))
@@ -89,6 +101,8 @@ impl Keys {
             "job/spec" => KeyKind::Spec,
             "job/leader" => KeyKind::Leader,
             "job/plan" => KeyKind::Plan,
+            "job/course" => KeyKind::Course,
+            "places" => KeyKind::Places,
             "job/ledger" => KeyKind::Ledger,
             "job/result" => KeyKind::Result,
             _ => nested_kind(rest),
@@ -130,6 +144,8 @@ mod tests {
         let node = NodeName::from("rack/7%2F");
         assert_eq!(keys.prefix(), "/steadfast/team%2Fjob%25/");
         assert_eq!(keys.kind(&keys.plan()), KeyKind::Plan);
+        assert_eq!(keys.kind(&keys.course()), KeyKind::Course);
+        assert_eq!(keys.kind(&keys.places()), KeyKind::Places);
         assert_eq!(
             keys.kind(&keys.member(&node)),
             KeyKind::Member(node.clone())

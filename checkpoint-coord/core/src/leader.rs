@@ -19,8 +19,8 @@ mod writes;
 use std::time::Duration;
 
 use crate::{
-    Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request, RequestKind,
-    Revision, Transaction, View,
+    Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request,
+    RequestKind, Revision, Transaction, View,
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
@@ -242,12 +242,12 @@ impl Leader {
         } else if let Some(phase) = self.reason_to_grow(now, spec, plan) {
             self.drain(plan, phase, effects);
         } else if let Some(witness_ms) = self.wider_witness(now, spec, plan) {
-            let wider = Plan {
+            let wider = Course {
                 witness_ms,
-                ..plan.clone()
+                ..self.course(plan)
             };
             let mut transaction = self.guarded();
-            transaction.then.push(self.put_plan(&wider));
+            transaction.then.push(self.put_course(&wider));
             self.write(transaction, String::new(), effects);
         } else {
             self.set_running(plan, &standings);

@@ -46,10 +46,10 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use records::{
-    AgentEndpoint, EndRule, Endpoint, Exclusion, FindingsRecord, Grow, JobOutcome, JobResult,
-    JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord, PROTOCOL_VERSION, Plan,
-    PlanMember, PlanPhase, RECORD_VERSION, RecordError, Request, RequestKind, WitnessMode,
-    WitnessReport,
+    AgentEndpoint, Course, EndRule, Endpoint, Exclusion, FindingsRecord, Grow, JobOutcome,
+    JobResult, JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord,
+    PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase, RECORD_VERSION, RecordError,
+    Request, RequestKind, WitnessMode, WitnessReport,
 };
 pub use stall::{
     Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,

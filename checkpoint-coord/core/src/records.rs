@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The values in the store: JSON with a version; fields that this version does not know survive a rewrite.
 
+mod course;
 mod ledger;
 mod member;
 mod plan;
@@ -16,6 +17,7 @@ use steadfast_proto::v1::Finding;
 
 use crate::{Incarnation, NodeName, Text};
 
+pub use course::{Course, Place, Places};
 pub use ledger::{Exclusion, Ledger};
 pub use member::{
     AgentEndpoint, Location, MemberPhase, MemberRecord, Request, RequestKind, WitnessReport,

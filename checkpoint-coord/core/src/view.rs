@@ -9,8 +9,9 @@ use steadfast_proto::v1::Finding;
 
 use crate::keys::KeyKind;
 use crate::{
-    Change, ChangeBatch, FindingsRecord, Generation, JobResult, JobSpec, KeyValue, Keys,
-    LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Plan, RecordError, Request, Revision,
+    Change, ChangeBatch, Course, FindingsRecord, Generation, JobResult, JobSpec, KeyValue, Keys,
+    LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Places, Plan, RecordError, Request,
+    Revision,
 };
 
 /// A record and where it stands in the store's history.
@@ -34,6 +35,11 @@ pub struct View {
     spec: Option<Versioned<JobSpec>>,
     leader: Option<Versioned<LeaderRecord>>,
     members: BTreeMap<NodeName, Versioned<MemberRecord>>,
+    /// The plan as it was written.
+    written: Option<Versioned<Plan>>,
+    course: Option<Versioned<Course>>,
+    places: Option<Versioned<Places>>,
+    /// All three together.
     plan: Option<Versioned<Plan>>,
     findings: BTreeMap<(Generation, NodeName), Versioned<FindingsRecord>>,
     ledger: Option<Versioned<Ledger>>,
@@ -50,6 +56,9 @@ impl View {
             spec: None,
             leader: None,
             members: BTreeMap::new(),
+            written: None,
+            course: None,
+            places: None,
             plan: None,
             findings: BTreeMap::new(),
             ledger: None,
@@ -57,8 +66,9 @@ impl View {
             unreadable: BTreeMap::new(),
         };
         for entry in entries {
-            view.set(&entry.key, Some(entry));
+            view.put(&entry.key, Some(entry));
         }
+        view.compose();
         view
     }
 
@@ -70,9 +80,13 @@ impl View {
         self.revision = batch.revision;
         for change in &batch.changes {
             match change {
-                Change::Put(entry) => self.set(&entry.key, Some(entry)),
-                Change::Delete { key } => self.set(key, None),
+                Change::Put(entry) => self.put(&entry.key, Some(entry)),
+                Change::Delete { key } => self.put(key, None),
             }
+        }
+        let keys = batch.changes.iter().map(Change::key);
+        if keys.into_iter().any(|key| self.is_of_plan(key)) {
+            self.compose();
         }
     }
 
@@ -106,9 +120,22 @@ impl View {
         self.members.get(node)
     }
 
-    /// The plan in force.
+    /// The plan in force, with what has become of it. It stands where the last of its records was written.
     pub fn plan(&self) -> Option<&Versioned<Plan>> {
         self.plan.as_ref()
+    }
+
+    /// What has become of the plan of `generation`, as it was written.
+    pub(crate) fn course(&self, generation: Generation) -> Option<&Course> {
+        let course = self.course.as_ref().map(|record| &*record.value);
+        course.filter(|course| course.generation == generation)
+    }
+
+    /// Where the plan stands in the store's history, and where what has become of it.
+    pub(crate) fn plan_revisions(&self) -> (Revision, Revision) {
+        let written = self.written.as_ref().map(|record| record.mod_revision);
+        let course = self.course.as_ref().map(|record| record.mod_revision);
+        (written.unwrap_or_default(), course.unwrap_or_default())
     }
 
     /// What `node` found in `generation`, in the order in which it was found.
@@ -175,17 +202,52 @@ impl View {
 
     /// A record that cannot be read and without which nothing may be decided.
     pub(crate) fn blocking_problem(&self) -> Option<&RecordError> {
-        [self.keys.spec(), self.keys.plan(), self.keys.ledger()]
+        let keys = &self.keys;
+        [keys.spec(), keys.plan(), keys.course(), keys.ledger()]
             .iter()
             .find_map(|key| self.unreadable.get(key))
     }
 
     pub(crate) fn set(&mut self, key: &str, entry: Option<&KeyValue>) {
+        self.put(key, entry);
+        if self.is_of_plan(key) {
+            self.compose();
+        }
+    }
+
+    fn is_of_plan(&self, key: &str) -> bool {
+        matches!(
+            self.keys.kind(key),
+            KeyKind::Plan | KeyKind::Course | KeyKind::Places
+        )
+    }
+
+    /// Puts the records of the plan together.
+    fn compose(&mut self) {
+        self.plan.clone_from(&self.written);
+        let Some(plan) = &mut self.plan else {
+            return;
+        };
+        let generation = plan.value.generation;
+        let course = self.course.as_ref();
+        if let Some(course) = course.filter(|course| course.value.generation == generation) {
+            course.value.put_into(Arc::make_mut(&mut plan.value));
+            plan.mod_revision = plan.mod_revision.max(course.mod_revision);
+        }
+        let places = self.places.as_ref();
+        if let Some(places) = places.filter(|places| places.value.generation == generation) {
+            places.value.put_into(Arc::make_mut(&mut plan.value));
+        }
+    }
+
+    fn put(&mut self, key: &str, entry: Option<&KeyValue>) {
         self.unreadable.remove(key);
         let problem = match self.keys.kind(key) {
             KeyKind::Spec => replace(&mut self.spec, entry),
             KeyKind::Leader => replace(&mut self.leader, entry),
-            KeyKind::Plan => replace(&mut self.plan, entry),
+            KeyKind::Plan => replace(&mut self.written, entry),
+            KeyKind::Course => replace(&mut self.course, entry),
+            KeyKind::Places => replace(&mut self.places, entry),
             KeyKind::Ledger => replace(&mut self.ledger, entry),
             KeyKind::Result => replace(&mut self.result, entry),
             KeyKind::Member(node) => replace_in(&mut self.members, node, entry),
@@ -242,4 +304,89 @@ fn read<T: DeserializeOwned + Send + Sync + 'static>(
         mod_revision: entry.mod_revision,
         lease: entry.lease,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::encode;
+    use crate::{Incarnation, PlanPhase, Request, RequestKind};
+
+    fn entry(key: String, value: crate::Text, revision: i64) -> KeyValue {
+        KeyValue {
+            key,
+            value,
+            create_revision: Revision(1),
+            mod_revision: Revision(revision),
+            lease: None,
+        }
+    }
+
+    fn planned(generation: u64) -> Plan {
+        let record = MemberRecord {
+            boot: "this start".to_owned(),
+            slots: 1,
+            ..MemberRecord::new("a".into(), Incarnation(1))
+        };
+        crate::formation::plan(Generation(generation), &[&record], String::new()).unwrap()
+    }
+
+    fn drained(generation: u64) -> Course {
+        Course {
+            phase: PlanPhase::Drain {
+                signal: 15,
+                request: Some(Request {
+                    generation: Generation(generation),
+                    kind: RequestKind::Restart,
+                    reason: String::new(),
+                }),
+                why: String::new(),
+            },
+            witness_ms: 2_000,
+            ..Course::of(&planned(generation))
+        }
+    }
+
+    #[test]
+    fn the_records_of_a_plan_are_put_together_in_whatever_order_they_come() {
+        let keys = Keys::new("job");
+        let parts = [
+            entry(keys.plan(), encode(&planned(2)), 3),
+            entry(keys.places(), encode(&Places::of(&planned(2))), 3),
+            entry(keys.course(), encode(&drained(2)), 4),
+        ];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let entries = order.map(|index| parts[index].clone());
+            let view = View::load(keys.clone(), &entries, Revision(9));
+            let plan = view.plan().unwrap();
+            assert_eq!(plan.mod_revision, Revision(4));
+            assert_eq!(plan.value.phase, drained(2).phase);
+            assert_eq!(plan.value.witness_ms, 2_000);
+            assert_eq!(plan.value.members[0].boot, "this start");
+            assert_eq!(view.plan_revisions(), (Revision(3), Revision(4)));
+        }
+    }
+
+    #[test]
+    fn what_became_of_an_older_plan_says_nothing_about_the_next_one() {
+        let keys = Keys::new("job");
+        let before = [
+            entry(keys.plan(), encode(&planned(2)), 3),
+            entry(keys.course(), encode(&drained(2)), 4),
+        ];
+        let mut view = View::load(keys.clone(), &before, Revision(4));
+        let next = entry(keys.plan(), encode(&planned(3)), 5);
+        view.apply(&ChangeBatch {
+            revision: Revision(5),
+            changes: vec![Change::Put(next)],
+        });
+        let plan = view.plan().unwrap();
+        assert!(plan.value.is_run());
+        assert_eq!((plan.value.witness_ms, plan.mod_revision), (0, Revision(5)));
+    }
+
+    #[test]
+    fn members_are_told_of_nobody_elses_place() {
+        assert!(!encode(&planned(2)).contains("this start"));
+    }
 }

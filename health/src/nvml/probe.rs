@@ -18,9 +18,9 @@ use super::report::{Absence, Command, GpuIdentity, Report};
 use crate::kernel_log::{Clock, PciAddress};
 
 /// What the dynamic loader finds the library by.
-const LIBRARY: &str = "libnvidia-ml.so.1";
+pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
 /// More GPUs than any machine holds.
-const MAX_GPUS: u32 = 256;
+pub(super) const MAX_GPUS: u32 = 256;
 
 /// How to watch.
 #[derive(Clone, Debug)]
@@ -197,7 +197,11 @@ impl Called for Calls<'_> {
     }
 }
 
-fn identity(index: u32, device: &Device<'_>, calls: &Calls<'_>) -> Result<GpuIdentity, NvmlError> {
+pub(super) fn identity(
+    index: u32,
+    device: &Device<'_>,
+    calls: &impl Called,
+) -> Result<GpuIdentity, NvmlError> {
     let info = calls.call("nvmlDeviceGetPciInfo_v3", || device.pci_info())?;
     let uuid = known(calls.call("nvmlDeviceGetUUID", || device.uuid()))?;
     let model = known(calls.call("nvmlDeviceGetName", || device.name()))?;
@@ -216,14 +220,18 @@ fn identity(index: u32, device: &Device<'_>, calls: &Calls<'_>) -> Result<GpuIde
 
 /// What an error says about the library as a whole.
 pub(super) fn absent(error: &NvmlError) -> Report {
-    let absence = match error {
+    Report::Absent {
+        absence: absence(error),
+        reason: error.to_string(),
+    }
+}
+
+/// The same, as a kind.
+pub(super) const fn absence(error: &NvmlError) -> Absence {
+    match error {
         NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Absence::Library,
         NvmlError::DriverNotLoaded => Absence::Driver,
         NvmlError::Uninitialized | NvmlError::LibRmVersionMismatch => Absence::Stale,
         _ => Absence::Refused,
-    };
-    Report::Absent {
-        absence,
-        reason: error.to_string(),
     }
 }

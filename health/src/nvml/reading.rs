@@ -8,6 +8,7 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
+use serde::{Deserialize, Serialize};
 
 use super::raw;
 
@@ -23,7 +24,7 @@ const LINK_COUNT: FieldId = FieldId(91);
 const RECOVERY_ACTION: FieldId = FieldId(230);
 
 /// Rows of memory that were replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remapped {
     /// For errors that could be corrected.
     pub corrected: u64,
@@ -36,7 +37,7 @@ pub struct Remapped {
 }
 
 /// One NVLink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvlinkReading {
     /// Its number.
     pub link: u32,
@@ -47,7 +48,7 @@ pub struct NvlinkReading {
 }
 
 /// The connection to the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcieReading {
     /// Lanes in use.
     pub width: u32,
@@ -56,7 +57,7 @@ pub struct PcieReading {
 }
 
 /// The NVLink fabric, as far as this GPU takes part in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fabric {
     /// 1 not started, 2 in progress, 3 completed.
     pub state: u8,
@@ -68,7 +69,7 @@ pub struct Fabric {
 pub type Processes = Vec<(u32, u64)>;
 
 /// One look at a GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// What the driver says that the GPU needs, by its number.
     pub recovery: Option<u32>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Process mechanics: creating, finding, signalling and reaping the processes of a training job.
 //!
-//! Owns every system call that creates a process and the only `unsafe` code of the supervisor (`fork` and
+//! Owns every system call that creates a process and the only `unsafe` code of the supervisor (mostly `fork` and
 //! `execve` in [`spawn`]). It has no tasks and no threads: each function does one thing and returns.
 //!
 //! Invariants:
@@ -15,6 +15,7 @@
 pub mod cgroup;
 pub mod channel;
 pub mod exit;
+pub mod kernel_clock;
 pub mod memory_file;
 pub mod pipe;
 pub mod signals;

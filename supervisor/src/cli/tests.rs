@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod check;
 mod nodes;
 mod slurm;
 
@@ -447,6 +448,7 @@ fn help_teaches() {
       restart      Stop the workers of a running job and start them again
       checkpoint   Tell whole checkpoints from torn ones
       config       Show the options in force and where they come from
+      check        Check whether this node is fit for jobs: GPUs, links, mounts, disks, memory, kernel
       hostlist     Expand a Slurm host list, or make one
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
       diagnose     Explain what was kept of a stall, or dumps of PyTorch's flight recorder

@@ -214,8 +214,8 @@ pub(crate) static OPTIONS: [OptionSpec; 60] = [
         "grow",
         Group::Nodes,
         "When a job that runs on fewer nodes than --nnodes allows takes in new ones: `at-checkpoint` (after the next \
-         checkpoint, so that no step is lost), `immediately`, or `never` (it never gets larger than it was, not even when it restarts for another reason). Unless `never`, a \
-         restart for another reason takes them in, too.",
+         checkpoint, so that no step is lost), `immediately`, or `never` (it never gets larger than it was, not even when it \
+         restarts for another reason). Unless `never`, a restart for another reason takes them in, too.",
     )
     .kind(Kind::Text, "never|at-checkpoint|immediately")
     .default("at-checkpoint"),

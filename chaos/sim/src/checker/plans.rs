@@ -39,7 +39,7 @@ pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
     Some(PlanSeen {
         generation: value["generation"].as_u64()?,
         world_size: value["world_size"].as_u64()?,
-        drains: value["phase"].as_str() != Some("run"),
+        drains: drains(value),
         grows: is_growth(&value["phase"]["drain"]["request"]),
         window: value["witness_ms"].as_u64()? * 1_000,
         members: value["members"]
@@ -50,6 +50,22 @@ pub(super) fn read_plan(value: &Value) -> Option<PlanSeen> {
         master: value["master"].clone(),
         restart_count: value["restart_count"].as_u64()?,
     })
+}
+
+/// The plan after what is said to have become of it; `None` if that is of another one.
+pub(super) fn read_course(plan: &PlanSeen, value: &Value) -> Option<PlanSeen> {
+    let is_its = value["generation"].as_u64() == Some(plan.generation);
+    is_its.then_some(PlanSeen {
+        drains: drains(value),
+        grows: is_growth(&value["phase"]["drain"]["request"]),
+        window: value["witness_ms"].as_u64()? * 1_000,
+        ..plan.clone()
+    })
+}
+
+/// A plan that says nothing is to run.
+fn drains(value: &Value) -> bool {
+    !value["phase"].is_null() && value["phase"].as_str() != Some("run")
 }
 
 /// The leader's own wish to begin anew.

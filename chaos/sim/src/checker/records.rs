@@ -7,7 +7,7 @@ use serde_json::Value;
 use steadfast_core::KeyValue;
 
 use super::budget::LedgerSeen;
-use super::plans::{PlanSeen, read_plan};
+use super::plans::{PlanSeen, read_course, read_plan};
 use super::{ASKED, Author, Checked, Checker, TIME_TO_KILL};
 
 /// How late the leader may hear of a step, in virtual microseconds.
@@ -30,7 +30,7 @@ impl Checker {
         let read =
             |entry: &KeyValue| serde_json::from_str::<Value>(&entry.value).unwrap_or_default();
         match (name, entry) {
-            ("job/plan" | "job/ledger" | "job/result" | "job/spec", None) => {
+            ("job/plan" | "job/course" | "job/ledger" | "job/result" | "job/spec", None) => {
                 return self.violation("record lost", format!("{key} was deleted"));
             }
             ("job/leader", entry) => {
@@ -40,7 +40,7 @@ impl Checker {
                 });
                 return Ok(());
             }
-            ("job/plan" | "job/ledger" | "job/result", Some(_)) => {
+            ("job/plan" | "job/course" | "places" | "job/ledger" | "job/result", Some(_)) => {
                 self.is_in_office(key, author)?;
                 if let Author::Leader { decided, .. } = author {
                     self.decided = *decided;
@@ -50,6 +50,7 @@ impl Checker {
         }
         match (name, entry) {
             ("job/plan", Some(entry)) => self.plan_stored(revision, &read(entry)),
+            ("job/course", Some(entry)) => self.course_stored(revision, &read(entry)),
             ("job/ledger", Some(entry)) => self.ledger_stored(revision, &read(entry)),
             ("job/result", Some(entry)) => self.result_stored(revision, read(entry)),
             (member, entry) if member.starts_with("members/") => {
@@ -96,34 +97,44 @@ impl Checker {
         }
         let before = self.plan.take();
         let generation = before.as_ref().map_or(0, |plan| plan.generation);
-        match before {
-            Some(before) if plan.generation == generation => {
-                if let Err(message) = before.may_become(&plan) {
-                    return self.violation("one plan a generation", message);
-                }
-                if plan.drains && !before.drains {
-                    self.drains += 1;
-                    self.must_have_cause(&plan, "was drained")?;
-                    self.causes.add(generation, None);
-                }
+        if plan.generation != generation + 1 {
+            let message = format!(
+                "the plan of generation {generation} was followed by that of {}",
+                plan.generation
+            );
+            return self.violation("generations grow by one", message);
+        }
+        self.begins(&plan)?;
+        if let Some(before) = before {
+            if !before.drains {
+                self.drains += 1;
             }
-            before if plan.generation == generation + 1 => {
-                self.begins(&plan)?;
-                if let Some(before) = before {
-                    if !before.drains {
-                        self.drains += 1;
-                    }
-                    self.must_have_cause(&before, "was succeeded by another")?;
-                    self.succeeded = Some((revision, generation, self.is_free(&before)));
-                }
-            }
-            _ => {
-                let message = format!(
-                    "the plan of generation {generation} was followed by that of {}",
-                    plan.generation
-                );
-                return self.violation("generations grow by one", message);
-            }
+            self.must_have_cause(&before, "was succeeded by another")?;
+            self.succeeded = Some((revision, generation, self.is_free(&before)));
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    fn course_stored(&mut self, revision: i64, value: &Value) -> Checked {
+        let Some(before) = self.plan.take() else {
+            return self.violation("plan", format!("{value} has no plan"));
+        };
+        let Some(plan) = read_course(&before, value) else {
+            let message = format!("{before:?} is the plan, and this is no course of it: {value}");
+            return self.violation("plan", message);
+        };
+        if self.ended_before(revision) {
+            let message = "a plan was ended after the end of the job".to_owned();
+            return self.violation("terminal", message);
+        }
+        if let Err(message) = before.may_become(&plan) {
+            return self.violation("one plan a generation", message);
+        }
+        if plan.drains && !before.drains {
+            self.drains += 1;
+            self.must_have_cause(&plan, "was drained")?;
+            self.causes.add(plan.generation, None);
         }
         self.plan = Some(plan);
         Ok(())

@@ -10,8 +10,8 @@ use crate::judgement::{Incident, Ruling, judge, note_progress};
 use crate::member::kinds;
 use crate::verdict::{Verdict, find_root_cause};
 use crate::{
-    Exclusion, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger, MemberRecord, NodeName,
-    Plan, PlanPhase,
+    Course, Exclusion, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger, MemberRecord,
+    NodeName, Plan, PlanPhase,
 };
 
 impl Leader {
@@ -20,12 +20,12 @@ impl Leader {
         if let PlanPhase::Drain { why, .. } = &phase {
             self.set(LeaderState::Draining(plan.generation), why);
         }
-        let plan = Plan {
+        let course = Course {
             phase,
-            ..plan.clone()
+            ..self.course(plan)
         };
         let mut transaction = self.guarded();
-        transaction.then.push(self.put_plan(&plan));
+        transaction.then.push(self.put_course(&course));
         self.write(transaction, String::new(), effects);
     }
 
@@ -113,7 +113,7 @@ impl Leader {
         );
         let mut transaction = self.guarded();
         transaction.when.extend(self.still_absent());
-        transaction.then.push(self.put_plan(&plan));
+        transaction.then.extend(self.put_plan(&plan));
         if self.ledger() != *ledger {
             transaction.then.push(self.put_ledger(ledger));
         }

@@ -3,7 +3,7 @@
 
 use super::Leader;
 use crate::records::encode;
-use crate::{Condition, Generation, Ledger, Operation, Plan, Transaction};
+use crate::{Condition, Course, Generation, Ledger, Operation, Places, Plan, Transaction};
 
 /// Records of old findings that one write removes at most; stores limit the size of a transaction.
 const CLEANUP_LIMIT: usize = 64;
@@ -15,7 +15,7 @@ impl Leader {
     /// A transaction that takes effect only while we lead, nothing was decided meanwhile, and the job has not ended.
     pub(super) fn guarded(&self) -> Transaction {
         let keys = self.view.keys();
-        let plan = self.view.plan().map(|plan| plan.mod_revision);
+        let (plan, course) = self.view.plan_revisions();
         let ledger = self.view.ledger().map(|ledger| ledger.mod_revision);
         Transaction {
             when: vec![
@@ -25,7 +25,11 @@ impl Leader {
                 },
                 Condition::ModRevision {
                     key: keys.plan(),
-                    revision: plan.unwrap_or_default(),
+                    revision: plan,
+                },
+                Condition::ModRevision {
+                    key: keys.course(),
+                    revision: course,
                 },
                 Condition::ModRevision {
                     key: keys.ledger(),
@@ -50,10 +54,33 @@ impl Leader {
             .collect()
     }
 
-    pub(super) fn put_plan(&self, plan: &Plan) -> Operation {
+    /// The records of a new plan.
+    pub(super) fn put_plan(&self, plan: &Plan) -> [Operation; 2] {
+        let keys = self.view.keys();
+        let put = |key, value| Operation::Put {
+            key,
+            value,
+            lease: None,
+        };
+        [
+            put(keys.plan(), encode(plan)),
+            put(keys.places(), encode(&Places::of(plan))),
+        ]
+    }
+
+    /// What has become of the plan in force so far.
+    pub(super) fn course(&self, plan: &Plan) -> Course {
+        let known = self.view.course(plan.generation);
+        Course {
+            extra: known.map(|known| known.extra.clone()).unwrap_or_default(),
+            ..Course::of(plan)
+        }
+    }
+
+    pub(super) fn put_course(&self, course: &Course) -> Operation {
         Operation::Put {
-            key: self.view.keys().plan(),
-            value: encode(plan),
+            key: self.view.keys().course(),
+            value: encode(course),
             lease: None,
         }
     }

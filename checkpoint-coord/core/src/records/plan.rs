@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::{Location, Request};
 use crate::{Generation, Incarnation, NodeName, Rank};
 
-/// The plan in force, under `plan`.
+/// The plan in force, under `job/plan`. It is written once for each generation. What becomes of it then ([`super::Course`])
+/// and what the leader alone must know of it ([`super::Places`]) stand beside it, and are put into it by [`crate::View`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// See [`crate::RECORD_VERSION`].
@@ -18,6 +19,7 @@ pub struct Plan {
     /// Which incarnation of the world this is.
     pub generation: Generation,
     /// Whether it is to run or to end.
+    #[serde(default, skip_serializing_if = "PlanPhase::is_run")]
     pub phase: PlanPhase,
     /// The members, in rank order.
     pub members: Vec<PlanMember>,
@@ -39,10 +41,11 @@ pub struct Plan {
 }
 
 /// Whether a generation is to run or to end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanPhase {
     /// Members start and keep their workers.
+    #[default]
     Run,
     /// Members stop their workers and report.
     Drain {
@@ -67,11 +70,11 @@ pub struct PlanMember {
     pub slots: u32,
     /// Global rank of its worker with local rank 0; the others follow.
     pub base_rank: Rank,
-    /// Which start of the machine was meant; empty where it is not known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    /// Which start of the machine was meant; empty where it is not known. Only the leader is told.
+    #[serde(skip)]
     pub boot: String,
-    /// Where its node stands.
-    #[serde(default, skip_serializing_if = "Location::is_empty")]
+    /// Where its node stands. Only the leader is told.
+    #[serde(skip)]
     pub location: Location,
 }
 
@@ -85,6 +88,10 @@ pub struct Endpoint {
 }
 
 impl PlanPhase {
+    fn is_run(&self) -> bool {
+        *self == Self::Run
+    }
+
     /// What was asked for, if that is why the generation is to end.
     pub fn request(&self) -> Option<&Request> {
         match self {
@@ -102,7 +109,7 @@ impl Plan {
 
     /// Whether the generation is to run (rather than to end).
     pub fn is_run(&self) -> bool {
-        self.phase == PlanPhase::Run
+        self.phase.is_run()
     }
 
     /// The place of `node` in this plan, whichever its incarnation.

@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use super::keeper::Keeper;
 use crate::records::decode;
-use crate::{Change, ChangeBatch, Generation, Keys, Ledger, MemberRecord, Plan, RequestKind};
+use crate::{
+    Change, ChangeBatch, Course, Generation, Keys, Ledger, MemberRecord, Plan, RequestKind,
+};
 
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -55,7 +57,7 @@ impl Checker {
         for change in &batch.changes {
             let key = change.key();
             let Change::Put(entry) = change else {
-                if [keys.plan(), keys.ledger(), keys.result()]
+                if [keys.plan(), keys.course(), keys.ledger(), keys.result()]
                     .iter()
                     .any(|kept| kept == key)
                 {
@@ -71,6 +73,15 @@ impl Checker {
             let broken = |error: crate::RecordError| error.to_string();
             if key == keys.plan() {
                 let plan: Plan = decode(key, &entry.value).map_err(broken)?;
+                plan_moved = self.check_plan(&plan)?;
+            } else if key == keys.course() {
+                let course: Course = decode(key, &entry.value).map_err(broken)?;
+                let mut plan = self.plan.clone().ok_or("CORE-1: a course of no plan")?;
+                if course.generation != plan.generation {
+                    return Err(format!("CORE-1: a course of another plan: {course:?}"));
+                }
+                plan.phase = course.phase;
+                plan.witness_ms = course.witness_ms;
                 plan_moved = self.check_plan(&plan)?;
             } else if key == keys.ledger() {
                 let ledger = decode(key, &entry.value).map_err(broken)?;
