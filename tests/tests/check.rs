@@ -519,7 +519,7 @@ fn monitors_get_metrics_in_a_file_and_plugins_their_codes() {
         1
     );
     for (checks, code, said) in [
-        (&["gpu-ecc"][..], 0, "STEADFAST OK - 1 checks are well"),
+        (&["gpu-ecc"][..], 0, "STEADFAST OK - 1 checks well"),
         (
             &["gpu-ecc", "gpu-persistence"],
             1,
@@ -528,7 +528,7 @@ fn monitors_get_metrics_in_a_file_and_plugins_their_codes() {
         (
             &["infiniband"],
             3,
-            "STEADFAST UNKNOWN - 0 checks are well, 1 could not be made",
+            "STEADFAST UNKNOWN - 0 checks well, 1 could not be made",
         ),
     ] {
         let output = machine.run(&[checks, &["--nagios"]].concat());

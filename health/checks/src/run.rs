@@ -220,3 +220,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

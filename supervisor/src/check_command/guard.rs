@@ -167,3 +167,27 @@ pub(super) fn inside() -> u8 {
     let _unheard = channel.send(&body, &[]);
     ExitCode::Success as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(50)
+    }
+
+    #[test]
+    fn an_answer_comes_is_late_is_lost_or_is_not_understood() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        assert!(matches!(next::<u32>(&ours, soon()), Ok(None)));
+        theirs.send(b"7", &[]).unwrap();
+        assert!(matches!(next::<u32>(&ours, soon()), Ok(Some(7))));
+        theirs.send(b"seven", &[]).unwrap();
+        assert!(matches!(
+            next::<u32>(&ours, soon()),
+            Err(Silence::Foreign(_))
+        ));
+        drop(theirs);
+        assert!(matches!(next::<u32>(&ours, soon()), Err(Silence::Ended)));
+    }
+}

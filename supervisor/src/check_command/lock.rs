@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use rustix::fs::{FlockOperation, flock};
+use steadfast_process::tree::Process;
 
 use crate::clock;
 
@@ -31,21 +32,27 @@ pub(super) enum Lock {
     Impossible,
 }
 
-/// Takes the lock, waiting for it until then.
+/// Takes the lock, waiting for it until then; but not for somebody who has it for longer than that already.
 pub(super) fn take(path: &Path, until: Instant) -> Lock {
+    let patience = until.saturating_duration_since(Instant::now());
     let Ok(file) = open(path) else {
         return Lock::Impossible;
     };
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Lock::Taken(file),
+            Ok(()) => {
+                // What the last one left is not true of this one.
+                let _unsigned = file.set_len(0);
+                return Lock::Taken(file);
+            }
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
             Err(_) => return Lock::Impossible,
         }
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let (pid, age) = holder(&text, clock::monotonic_ns(), is_ours);
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            return held(&text, clock::monotonic_ns());
+        if left.is_zero() || age > patience {
+            return Lock::Held { pid, age };
         }
         std::thread::park_timeout(left.min(PAUSE));
     }
@@ -72,14 +79,23 @@ pub(super) fn sign(mut file: &File, pid: Pid) {
         .and_then(|()| file.write_all(text.as_bytes()));
 }
 
-fn held(text: &str, now_ns: u64) -> Lock {
+/// Who has it, and since when, if it has signed: else the text is of one that has ended.
+fn holder(text: &str, now_ns: u64, is_ours: impl Fn(i32) -> bool) -> (Option<i32>, Duration) {
     let mut words = text.split_ascii_whitespace();
-    let pid = words.next().and_then(|word| word.parse().ok());
+    let pid: Option<i32> = words.next().and_then(|word| word.parse().ok());
     let since: Option<u64> = words.next().and_then(|word| word.parse().ok());
-    Lock::Held {
-        pid,
-        age: Duration::from_nanos(now_ns.saturating_sub(since.unwrap_or(now_ns))),
+    match (pid.filter(|pid| is_ours(*pid)), since) {
+        (Some(pid), Some(since)) => (
+            Some(pid),
+            Duration::from_nanos(now_ns.saturating_sub(since)),
+        ),
+        (pid, _) => (pid, Duration::ZERO),
     }
+}
+
+/// Whether it is a process of this program.
+fn is_ours(pid: i32) -> bool {
+    Process::read(pid).is_some_and(|process| process.name.starts_with("steadfast"))
 }
 
 #[cfg(test)]
@@ -93,16 +109,22 @@ mod tests {
         let Lock::Taken(file) = take(&path, Instant::now()) else {
             panic!("nobody else has it");
         };
-        sign(&file, Pid::from_raw(77));
-        assert!(matches!(
-            take(&path, Instant::now()),
-            Lock::Held { pid: Some(77), .. }
-        ));
+        let own = Pid::this();
+        sign(&file, own);
+        let Lock::Held { pid, .. } = take(&path, Instant::now()) else {
+            panic!("it is held");
+        };
+        assert_eq!(pid, Some(own.as_raw()));
         let copy = file.try_clone().unwrap();
         drop(file);
         assert!(matches!(take(&path, Instant::now()), Lock::Held { .. }));
         drop(copy);
         assert!(matches!(take(&path, Instant::now()), Lock::Taken(_)));
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "",
+            "nobody has signed"
+        );
     }
 
     #[test]
@@ -113,17 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_is_told_as_far_as_it_can_be_read() {
+    fn who_has_it_is_told_only_of_one_that_lives() {
         for (text, pid, age_ns) in [
             ("7 400", Some(7), 600),
-            ("x 400", None, 600),
+            ("8 400", None, 0),
+            ("x 400", None, 0),
             ("7", Some(7), 0),
+            ("7 soon", Some(7), 0),
             ("", None, 0),
         ] {
-            let Lock::Held { pid: found, age } = held(text, 1000) else {
-                panic!("{text}");
-            };
-            assert_eq!((found, age), (pid, Duration::from_nanos(age_ns)), "{text}");
+            let found = holder(text, 1000, |pid| pid == 7);
+            assert_eq!(found, (pid, Duration::from_nanos(age_ns)), "{text}");
         }
+        assert!(!is_ours(1));
     }
 }

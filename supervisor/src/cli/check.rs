@@ -20,13 +20,13 @@ Examples:
   steadfast check --prometheus --output /var/lib/node_exporter/steadfast.prom
   steadfast check --nagios                     one line; exit codes 0, 1, 2, 3
 
-Profiles: prolog before a job (at most 10 s), epilog after one (10 s), health beside jobs (50 s), full
-for everything on an idle node. Thresholds, and commands of your own, are configured in
+Profiles: prolog before a job (at most 10 s), epilog after one (10 s), health beside jobs (50 s),
+full for everything on an idle node (5 min). Thresholds, and commands of your own, are configured in
 /etc/steadfast/checks.toml: see docs/checks.md.
 
-Exit codes: 0 jobs may run here; 76 a check failed; 78 the command line or the configuration is wrong; 1
-the report could not be written. What cannot be looked at, and a check that itself breaks, are said and
-fail nothing.";
+Exit codes: 0 jobs may run here; 76 a check failed; 78 the command line or the configuration is
+wrong; 1 the report could not be written. What cannot be looked at, and a check that itself breaks,
+are said and fail nothing.";
 
 pub(super) fn command() -> Command {
     Command::new("check")

@@ -20,7 +20,7 @@ pub fn line(report: &Report) -> String {
     let said = if wrong.is_empty() {
         let unknown = report.with(Status::Unknown).count();
         let well = report.with(Status::Ok).count();
-        format!("{well} checks are well, {unknown} could not be made")
+        format!("{well} checks well, {unknown} could not be made")
     } else {
         // The bar would begin the figures.
         wrong.join("; ").replace('|', "/")

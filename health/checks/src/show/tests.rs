@@ -59,7 +59,7 @@ fn text_tells_what_is_wrong_first_and_groups_what_could_not_be_seen() {
     unknown  2 checks             there is no adapter
                                      infiniband, infiniband-counters
     note: a note
-    gpu012 is not fit for jobs: of 6 checks (prolog) 1 failed, 1 broke, 3 could not be made, 1 are well, in 0.12 s
+    gpu012 is not fit for jobs: of 6 checks (prolog) 1 failed, 1 broke, 3 could not be made, 1 well, in 0.12 s
     ");
     let verbose = super::text(&well(), true, true);
     assert!(
@@ -87,7 +87,7 @@ fn json_is_versioned_and_says_whether_the_node_is_fit() {
 #[test]
 fn nagios_has_its_codes_and_one_line() {
     insta::assert_snapshot!(super::nagios(&sick()).trim_end(), @"STEADFAST CRITICAL - gpu-ecc: GPU 0 had 2 / errors; GPU 1 had many errors; own: it panicked | time=0.120s");
-    insta::assert_snapshot!(super::nagios(&well()).trim_end(), @"STEADFAST OK - 1 checks are well, 1 could not be made | time=0.120s");
+    insta::assert_snapshot!(super::nagios(&well()).trim_end(), @"STEADFAST OK - 1 checks well, 1 could not be made | time=0.120s");
     let warns = |outcome: fn(&mut Outcome)| {
         let mut found = Outcome::ok("fine");
         outcome(&mut found);

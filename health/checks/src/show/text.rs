@@ -39,7 +39,7 @@ pub(super) fn summary(report: &Report) -> String {
         (Status::Warn, "warned"),
         (Status::Broken, "broke"),
         (Status::Unknown, "could not be made"),
-        (Status::Ok, "are well"),
+        (Status::Ok, "well"),
     ];
     let counts: Vec<String> = counts
         .into_iter()
