@@ -8,11 +8,11 @@
 mod blame;
 mod fault;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use self::blame::{WorkerTrace, blame};
-use crate::kernel_log::{Detail, Event, PciAddress, Stamp, What};
+use crate::kernel_log::{Detail, DriverKind, Event, PciAddress, Stamp, What};
 use crate::xid::{Action, Assessment, Driver, Grouping, Judge, assess, rank_in_incident};
 
 /// The most events that are remembered in order to explain the ends of workers.
@@ -23,6 +23,9 @@ const MAX_FAULTS: usize = 256;
 const MAX_TITLES: usize = 64;
 /// The longest time between two reports of one event by different sources.
 const SAME_EVENT: Duration = Duration::from_secs(1);
+
+/// XIDs after which calls about a GPU hang: it is off the bus, or its firmware does not answer.
+const UNRESPONSIVE: [u32; 4] = [79, 95, 119, 120];
 
 /// Who reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,6 +166,19 @@ impl Incidents {
     /// The GPUs and switches that cannot be used as they are, each with the event that says so.
     pub fn faults(&self) -> impl Iterator<Item = (PciAddress, &Judged)> {
         self.faults.iter().map(|(pci, judged)| (*pci, judged))
+    }
+
+    /// The GPUs whose firmware does not answer: a call about one would hang.
+    pub fn unresponsive(&self) -> BTreeSet<PciAddress> {
+        let stuck = |judged: &Judged| match &judged.event.what {
+            What::Xid(error) => UNRESPONSIVE.contains(&error.code),
+            What::Driver(event) => event.kind == DriverKind::GspRateLimited,
+            _ => false,
+        };
+        self.faults()
+            .filter(|(_, fault)| stuck(fault))
+            .map(|(pci, _)| pci)
+            .collect()
     }
 
     /// Whether another source has said the same: an event of the same kind a moment ago or, for what the library is only

@@ -26,7 +26,7 @@ mod launch;
 mod link;
 mod membership;
 mod node_watch;
-mod nvml_watch;
+pub(crate) mod nvml_watch;
 mod pages;
 mod peering;
 mod ports;

@@ -22,7 +22,7 @@ mod directories;
 mod file;
 mod inner;
 mod nodes;
-mod parse;
+pub(crate) mod parse;
 mod place;
 mod scheduler;
 mod suggest;

@@ -235,7 +235,7 @@ impl SlurmCluster {
         fs::create_dir(self.path("state")).unwrap();
         let settings = format!(
             "state-dir = \"{root}/hook-state\"\nlog-file = \"{root}/hooks.log\"\nkernel-log = \"{root}/kern.%n.log\"\n\
-             slurm-conf = \"{root}/slurm.conf\"\n{}",
+             slurm-conf = \"{root}/slurm.conf\"\nchecks = \"off\"\n{}",
             site.settings
         );
         fs::write(self.path("slurm.toml"), settings).unwrap();

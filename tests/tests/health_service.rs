@@ -13,7 +13,9 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use steadfast_tests::{Job, Launch, Requirement, eventually, is_alive, send, steadfast};
+use steadfast_tests::{
+    Gpus, Job, Launch, Requirement, eventually, fake_nvml, is_alive, send, steadfast,
+};
 use tempfile::TempDir;
 
 const LOST: &str =
@@ -53,6 +55,12 @@ impl Service {
         words.extend(["--socket".to_owned(), path("health.sock")]);
         words.extend(["--kernel-log".to_owned(), path("kern.log")]);
         words.extend(["--state-dir".to_owned(), path("state")]);
+        let library = if self.path("gpus.json").exists() {
+            fake_nvml().to_str().unwrap()
+        } else {
+            "off"
+        };
+        words.extend(["--nvml".to_owned(), library.to_owned()]);
         words.extend(detach.then(|| "--detach".to_owned()));
         words
     }
@@ -66,6 +74,7 @@ impl Service {
 
     fn start(&mut self) {
         let child = Self::command(&self.words(false))
+            .env("STEADFAST_FAKE_NVML", self.path("gpus.json"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -200,6 +209,33 @@ fn a_job_goes_on_without_the_service_and_takes_it_up_again() {
         .map(|event| event["pci"].clone())
         .collect();
     assert_eq!(pci, ["0000:18:00", "0000:2a:00"], "nothing twice");
+}
+
+#[test]
+fn a_job_hears_of_its_gpus_from_the_service_and_asks_itself_when_that_is_gone() {
+    let mut service = Service::new();
+    service.kill();
+    let gpus = Gpus::new(service.directory.path(), 2);
+    gpus.set(1, "links_down", json!([3]));
+    service.start();
+    let mut job = service.job(&["record:ready", "hang"]);
+    health_line(
+        &job,
+        "NVML is watched by the node service (driver 570.86.15, 2 GPUs)",
+    );
+    health_line(&job, "GPU 0000:19:00: NVLink 3 is down");
+    let probes = job
+        .processes()
+        .iter()
+        .filter(|process| process.is_probe())
+        .count();
+    assert_eq!(probes, 0, "one probe for the whole node");
+    service.kill();
+    health_line(&job, "NVML is not used: ");
+    service.start();
+    health_line(&job, "NVML is watched by the node service");
+    gpus.xid(1, 79);
+    job.wait().ended_with(76).said("XID 79 at 0000:19:00");
 }
 
 #[test]

@@ -84,9 +84,28 @@ impl Node {
     fn configure(&self, settings: &str) {
         let root = self.directory.path().display();
         let places = format!(
-            "state-dir = \"{root}/state\"\nlog-file = \"{root}/hooks.log\"\nkernel-log = \"{root}/kern.log\"\n"
+            "state-dir = \"{root}/state\"\nlog-file = \"{root}/hooks.log\"\nkernel-log = \"{root}/kern.log\"\n\
+             checks = \"{root}/checks.toml\"\n"
         );
+        self.check_commands("");
         fs::write(self.path("slurm.toml"), format!("{places}{settings}")).unwrap();
+    }
+
+    /// Turns off all checks that look at this machine, and adds commands.
+    #[expect(clippy::disallowed_methods, reason = "tests create processes")]
+    fn check_commands(&self, commands: &str) {
+        let list = Command::new(steadfast())
+            .args(["check", "--list", "--json"])
+            .output()
+            .unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        let checks = list["checks"].as_array().or(list.as_array()).unwrap();
+        let mut text = String::new();
+        for check in checks {
+            let name = check["name"].as_str().unwrap();
+            text.extend([format!("[check.{name}]\nenabled = false\n")]);
+        }
+        fs::write(self.path("checks.toml"), text + commands).unwrap();
     }
 
     /// What the controller believes.
@@ -328,6 +347,47 @@ fn a_kernel_log_that_is_gone_neither_drains_nor_resumes() {
 }
 
 #[test]
+fn a_check_that_fails_keeps_jobs_away_until_it_does_not() {
+    let node = Node::new("");
+    let script = node.path("our-own");
+    let says = |code: u8, text: &str| {
+        // In one step: a check may be running.
+        let new = node.path("our-own.new");
+        fs::write(&new, format!("#!/bin/sh\necho '{text}'\nexit {code}\n")).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(new, &script).unwrap();
+    };
+    says(0, "fine");
+    node.check_commands(&format!(
+        "[command.our-own]\nrun = [\"{}\"]\nprofiles = [\"prolog\", \"health\"]\n",
+        script.display()
+    ));
+    node.hook("prolog").with(0);
+    says(2, "the scratch disk is gone");
+    node.hook("health").with(0);
+    let calls = node.calls();
+    assert!(
+        calls[1].contains("Reason=steadfast: our-own: the scratch disk is gone"),
+        "{calls:?}"
+    );
+    // A job that was given to the node just before.
+    node.hook("prolog")
+        .with(76)
+        .saying("our-own: the scratch disk is gone");
+    // One that breaks proves nothing, in neither direction.
+    says(3, "no idea");
+    node.hook("prolog").with(0);
+    node.hook("health").with(0).saying("nobody can tell");
+    says(0, "fine");
+    node.hook("health").with(0).saying("the node is well again");
+    // Their configuration is wrong: said, and no more.
+    fs::write(node.path("checks.toml"), "[check.nonsense]\n").unwrap();
+    node.hook("prolog")
+        .with(0)
+        .saying("the checks were not made");
+}
+
+#[test]
 fn a_prolog_starts_the_node_service_and_waits_for_nobody() {
     let node = Node::new("");
     let socket = node.path("health.sock");
@@ -365,7 +425,7 @@ fn a_wrong_configuration_drains_nobody_and_is_said() {
     for hook in ["prolog", "epilog", "health"] {
         node.hook(hook)
             .with(0)
-            .saying("slurm.toml:5: unknown field `drian`");
+            .saying("slurm.toml:6: unknown field `drian`");
     }
     assert_eq!(node.calls(), [""; 0]);
     assert_eq!(node.log().lines().count(), 3, "{}", node.log());

@@ -14,10 +14,11 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use steadfast_health::incidents::{Reporter, Sighting};
 use steadfast_health::kernel_log::{FollowError, Follower, KernelLog, Line, Next, Stamp};
+use steadfast_health::nvml::Report;
 use tokio::sync::mpsc;
 
 use crate::clock;
-use crate::health_service::{ServiceError, ServiceLog, USUAL_SOCKET};
+use crate::health_service::{ServiceError, ServiceLog, ServiceNews, USUAL_SOCKET};
 use crate::settings::{KernelLogSource, Settings};
 
 /// The log of the kernel itself.
@@ -53,6 +54,10 @@ pub(super) enum FromKernelLog {
     Injected(String),
     /// Everything that was there at the start has been told.
     CaughtUp,
+    /// What the node service says of the GPUs.
+    Nvml(Report),
+    /// The node service has nothing to say of them (any more).
+    NoNvml(String),
 }
 
 /// Why nothing more comes.
@@ -164,10 +169,13 @@ enum Source {
 }
 
 impl Source {
-    fn next(&mut self, patience: Duration) -> Result<Next, LogError> {
+    fn next(&mut self, patience: Duration) -> Result<ServiceNews, LogError> {
         match self {
             Self::Service(service) => service.next(patience).map_err(LogError::Service),
-            Self::Log(follower) => follower.next(patience).map_err(LogError::Follow),
+            Self::Log(follower) => follower
+                .next(patience)
+                .map(ServiceNews::Log)
+                .map_err(LogError::Follow),
         }
     }
 }
@@ -253,13 +261,15 @@ impl Reader {
                 SILENCE
             };
             match source.next(patience) {
-                Ok(Next::Line(line)) if self.is_known(&line) => {}
-                Ok(Next::Line(line)) => self.line(&line)?,
-                Ok(Next::Gap { lost }) => self.tell(FromKernelLog::Gap(lost))?,
-                Ok(Next::Nothing) => {
+                Ok(ServiceNews::Log(Next::Line(line))) if self.is_known(&line) => {}
+                Ok(ServiceNews::Log(Next::Line(line))) => self.line(&line)?,
+                Ok(ServiceNews::Log(Next::Gap { lost })) => self.tell(FromKernelLog::Gap(lost))?,
+                Ok(ServiceNews::Log(Next::Nothing)) => {
                     self.known_until = None;
                     self.silence()?;
                 }
+                Ok(ServiceNews::Nvml(report)) => self.tell(FromKernelLog::Nvml(report))?,
+                Ok(ServiceNews::NoNvml(reason)) => self.tell(FromKernelLog::NoNvml(reason))?,
                 Err(error) => return Ok(error),
             }
         }
@@ -324,6 +334,15 @@ impl Reader {
             // Without it the next agent repeats itself, which is the lesser evil.
             let _repeats_itself = self.bookmark.write(&self.file);
         }
+    }
+}
+
+/// Whether a node service may be heard.
+pub(super) fn may_be_served(settings: &Settings) -> bool {
+    match &settings.kernel_log {
+        KernelLogSource::Off => false,
+        KernelLogSource::Auto => is_socket(Path::new(USUAL_SOCKET)),
+        KernelLogSource::Path(path) => is_socket(path),
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use steadfast_health::gpus::{Gpu, GpuOwners, NodeGpus, Owner};
 use steadfast_health::incidents::{Incidents, Judged, Sighting, WorkerTrace, blame};
-use steadfast_health::kernel_log::{DriverKind, PciAddress, What};
+use steadfast_health::kernel_log::PciAddress;
 use steadfast_health::nvml::{GpuIdentity, Processes};
 use steadfast_health::xid::{Action, Driver, Judge, Policy, Severity};
 use steadfast_proto::v1::Finding;
@@ -24,8 +24,6 @@ use crate::clock;
 use crate::keeper::protocol::{ExitRecord, WorkerView};
 use crate::settings::{KernelLogSource, Settings};
 
-/// XIDs after which calls about a GPU hang: it is off the bus, or its firmware does not answer.
-const UNRESPONSIVE: [u32; 4] = [79, 95, 119, 120];
 /// Watches the node of one job.
 #[derive(Debug)]
 pub(super) struct NodeWatch {
@@ -126,16 +124,7 @@ impl NodeWatch {
 
     /// The GPUs whose firmware does not answer: a call about one would hang.
     pub(super) fn unresponsive(&self) -> BTreeSet<PciAddress> {
-        let stuck = |judged: &Judged| match &judged.event.what {
-            What::Xid(error) => UNRESPONSIVE.contains(&error.code),
-            What::Driver(event) => event.kind == DriverKind::GspRateLimited,
-            _ => false,
-        };
-        let faults = self.incidents.faults();
-        faults
-            .filter(|(_, fault)| stuck(fault))
-            .map(|(pci, _)| pci)
-            .collect()
+        self.incidents.unresponsive()
     }
 
     /// Who holds memory of one of the job's GPUs though it is none of the job's workers, in words.

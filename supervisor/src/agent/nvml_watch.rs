@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The NVML probe: started where there is a driver, listened to, started again when it ends, and never waited for.
+//! The NVML probe: started where there is a driver, listened to, started again when it ends, and never waited for. Where the
+//! node service has one, that is listened to instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,11 +24,18 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Between two starts: after the first death, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
+/// How long the node service is waited for, where there may be one.
+const SERVICE: Duration = Duration::from_secs(3);
+
 /// What the agent knows of the probe.
 #[derive(Debug)]
-pub(super) struct NvmlWatch {
+pub(crate) struct NvmlWatch {
     setup: Option<NvmlSetup>,
     probe: Option<Probe>,
+    /// Whether the node service is to be believed, when it has anything to say.
+    takes_service: bool,
+    /// Whether it does the work.
+    served: bool,
     /// Probes that were let go and have not been reaped.
     ended: Vec<Pid>,
     start_at_ns: u64,
@@ -51,7 +59,7 @@ struct Opened {
 
 /// Something that happened to the probe, or that it says.
 #[derive(Debug)]
-pub(super) enum FromProbe {
+pub(crate) enum FromProbe {
     /// It says this.
     Says(Report),
     /// It is gone; the reason in words.
@@ -60,14 +68,14 @@ pub(super) enum FromProbe {
 
 /// Something for the journal and perhaps for the user.
 #[derive(Debug)]
-pub(super) struct ProbeNews {
-    pub(super) kind: &'static str,
-    pub(super) fields: Value,
-    pub(super) say: Option<String>,
+pub(crate) struct ProbeNews {
+    pub(crate) kind: &'static str,
+    pub(crate) fields: Value,
+    pub(crate) say: Option<String>,
 }
 
 impl NvmlWatch {
-    pub(super) fn new(nvml: &NvmlUse) -> NvmlWatch {
+    pub(crate) fn new(nvml: &NvmlUse) -> NvmlWatch {
         let library = match nvml {
             NvmlUse::Off => Err("turned off by --nvml off"),
             NvmlUse::Path(path) => Ok(Some(path.clone())),
@@ -84,6 +92,8 @@ impl NvmlWatch {
         NvmlWatch {
             setup,
             probe: None,
+            takes_service: *nvml == NvmlUse::Auto,
+            served: false,
             ended: Vec::new(),
             start_at_ns: 0,
             deaths: 0,
@@ -95,10 +105,34 @@ impl NvmlWatch {
         }
     }
 
+    /// Waits a moment with a probe of its own: the node service may be heard first.
+    pub(crate) fn expect_service(&mut self) {
+        self.start_at_ns = clock::monotonic_ns().saturating_add(nanos(SERVICE));
+    }
+
+    /// The node service reports, so no probe is needed. Returns whether its reports are wanted.
+    pub(crate) fn is_served(&mut self) -> bool {
+        if self.takes_service && !self.served {
+            self.let_go();
+            self.served = true;
+        }
+        self.takes_service
+    }
+
+    /// The node service has nothing to report any more.
+    pub(crate) fn service_gone(&mut self, reason: &str) {
+        if self.served {
+            self.served = false;
+            self.let_go();
+            self.silent = Some(reason.to_owned());
+            self.expect_service();
+        }
+    }
+
     /// Starts a probe if one is due. Returns its process id, which the keeper has to know.
-    pub(super) fn start_if_due(&mut self) -> Option<Pid> {
+    pub(crate) fn start_if_due(&mut self) -> Option<Pid> {
         let setup = self.setup.as_ref()?;
-        if self.probe.is_some() || clock::monotonic_ns() < self.start_at_ns {
+        if self.served || self.probe.is_some() || clock::monotonic_ns() < self.start_at_ns {
             return None;
         }
         match Probe::start(ProbeKind::Nvml, setup) {
@@ -117,7 +151,7 @@ impl NvmlWatch {
     }
 
     /// Waits for what the probe says; for ever while there is none.
-    pub(super) async fn next(&mut self) -> FromProbe {
+    pub(crate) async fn next(&mut self) -> FromProbe {
         let Some(probe) = &mut self.probe else {
             return std::future::pending().await;
         };
@@ -132,7 +166,7 @@ impl NvmlWatch {
     }
 
     /// Takes note of a report, and says what is new about the library itself.
-    pub(super) fn note(&mut self, report: &Report) -> Option<ProbeNews> {
+    pub(crate) fn note(&mut self, report: &Report) -> Option<ProbeNews> {
         match report {
             Report::Opened {
                 driver,
@@ -184,18 +218,18 @@ impl NvmlWatch {
     }
 
     /// What was wrong with a GPU at the last report.
-    pub(super) fn conditions_of(&self, gpu: &str) -> &[Condition] {
+    pub(crate) fn conditions_of(&self, gpu: &str) -> &[Condition] {
         self.conditions.get(gpu).map_or(&[], Vec::as_slice)
     }
 
     /// The GPU that a report is about.
-    pub(super) fn identity(&self, gpu: &str) -> Option<&GpuIdentity> {
+    pub(crate) fn identity(&self, gpu: &str) -> Option<&GpuIdentity> {
         let opened = self.opened.as_ref()?;
         opened.gpus.iter().find(|known| known.pci == gpu)
     }
 
     /// The probe is gone.
-    pub(super) fn gone(&mut self, reason: &str) -> ProbeNews {
+    pub(crate) fn gone(&mut self, reason: &str) -> ProbeNews {
         self.let_go();
         self.silent = Some(format!("{reason}; it is started again"));
         self.start_later();
@@ -207,7 +241,7 @@ impl NvmlWatch {
     }
 
     /// Tells the probe which GPUs to leave alone: a call about a GPU whose firmware does not answer would hang.
-    pub(super) fn keep_quiet_about(&mut self, sick: &BTreeSet<PciAddress>) {
+    pub(crate) fn keep_quiet_about(&mut self, sick: &BTreeSet<PciAddress>) {
         if let Some(probe) = &self.probe {
             for pci in sick.difference(&self.quiet) {
                 let gpu = pci.to_string();
@@ -222,14 +256,14 @@ impl NvmlWatch {
     }
 
     /// Asks who holds memory.
-    pub(super) fn ask_for_holders(&self) {
+    pub(crate) fn ask_for_holders(&self) {
         if let Some(probe) = &self.probe {
             probe.send(&Command::TellHolders);
         }
     }
 
     /// What has begun or ceased to hang.
-    pub(super) fn look(&mut self) -> Vec<ProbeNews> {
+    pub(crate) fn look(&mut self) -> Vec<ProbeNews> {
         self.ended.retain(|pid| has_ended(*pid).is_none());
         let Some(probe) = &self.probe else {
             return Vec::new();
@@ -276,14 +310,14 @@ impl NvmlWatch {
     }
 
     /// Closes the line, so that the probe has time to end by itself before the agent does.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.let_go();
         self.setup = None;
         self.silent = Some("the job is ending".to_owned());
     }
 
     /// For `steadfast status`.
-    pub(super) fn status(&self) -> Vec<String> {
+    pub(crate) fn status(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match (&self.silent, &self.opened) {
             (Some(reason), _) => lines.push(format!("NVML is not used: {reason}")),
@@ -294,8 +328,13 @@ impl NvmlWatch {
                 } else {
                     String::new()
                 };
+                let by = if self.served {
+                    " by the node service"
+                } else {
+                    ""
+                };
                 lines.push(format!(
-                    "NVML is watched (driver {}, {all} GPUs{progress})",
+                    "NVML is watched{by} (driver {}, {all} GPUs{progress})",
                     opened.driver
                 ));
             }
@@ -338,9 +377,12 @@ impl NvmlWatch {
         let (first, longest) = PAUSES;
         let pause = first.saturating_mul(2_u32.saturating_pow(self.deaths.min(16)));
         self.deaths = self.deaths.saturating_add(1);
-        let pause = u64::try_from(pause.min(longest).as_nanos()).unwrap_or(u64::MAX);
-        self.start_at_ns = clock::monotonic_ns().saturating_add(pause);
+        self.start_at_ns = clock::monotonic_ns().saturating_add(nanos(pause.min(longest)));
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether a driver is loaded, or a container is given its devices.

@@ -7,7 +7,7 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::config::Host;
+use crate::config::{Host, parse};
 use crate::health_service::{Request, Serve, USUAL_SOCKET};
 
 const EXAMPLES: &str = "\
@@ -21,7 +21,7 @@ the GPUs of their own jobs: see docs/guides/gpu-health.md.";
 
 pub(super) fn command() -> Command {
     Command::new("health")
-        .about("Read the kernel log once for the whole node, for jobs that may not read it")
+        .about("Watch kernel log and GPUs once for the whole node, for jobs that may not")
         .after_help(EXAMPLES)
         .subcommand_required(true)
         .subcommand(serve())
@@ -43,6 +43,14 @@ fn serve() -> Command {
         .arg(
             path("state-dir", "DIR", "/run/steadfast/slurm")
                 .help("Where `steadfast slurm prolog` records which job has which GPUs"),
+        )
+        .arg(
+            Arg::new("nvml")
+                .long("nvml")
+                .value_name("auto|off|FILE")
+                .value_parser(|text: &str| parse::nvml(text))
+                .default_value("auto")
+                .help("NVIDIA's management library"),
         )
         .arg(
             Arg::new("detach")
@@ -79,6 +87,7 @@ pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap
         socket,
         kernel_log: path("kernel-log")?,
         state_dir: path("state-dir")?,
+        nvml: matches.get_one("nvml").cloned().ok_or_else(missing)?,
         detach: matches.get_flag("detach"),
     }))
 }

@@ -453,7 +453,7 @@ fn help_teaches() {
       hostlist     Expand a Slurm host list, or make one
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
       diagnose     Explain what was kept of a stall, or dumps of PyTorch's flight recorder
-      health       Read the kernel log once for the whole node, for jobs that may not read it
+      health       Watch kernel log and GPUs once for the whole node, for jobs that may not
       slurm        Be what slurm.conf points at: prolog, epilog, health check; requeue a job at once
       completions  Print a completion script
       man          Print the manual page, or write all of them to a directory

@@ -19,6 +19,7 @@ use std::path::Path;
 
 use steadfast_health::gpus::NodeGpus;
 use steadfast_health::kernel_log::{Event, PciAddress, What};
+use steadfast_health::nvml::Report;
 
 use crate::slurm::hooks::JobRecord;
 
@@ -73,6 +74,21 @@ impl Viewer {
             What::Sxid(_) => true,
             What::System(_) => event.pid().is_none() || process_uid == Some(self.uid),
             What::Malformed(_) => false,
+        }
+    }
+
+    /// Whether this client gets to see what the driver's library says. Which GPUs there are is no secret: the library tells
+    /// everybody.
+    pub(super) fn sees_report(&self, report: &Report) -> bool {
+        match report {
+            Report::Opened { .. } | Report::Absent { .. } => true,
+            Report::Xid { gpu, .. }
+            | Report::Lost { gpu, .. }
+            | Report::Conditions { gpu, .. }
+            | Report::NoEvents { gpu, .. } => {
+                PciAddress::parse(gpu).is_some_and(|pci| self.gpus.holds(pci))
+            }
+            Report::Holders { .. } => false,
         }
     }
 

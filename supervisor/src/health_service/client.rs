@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use steadfast_health::kernel_log::{Line, Next};
+use steadfast_health::nvml::Report;
 
 use super::protocol::{Hello, LONGEST_MESSAGE, Message, VERSION};
 use crate::clock;
@@ -26,6 +27,17 @@ pub(crate) struct ServiceLog {
     log: PathBuf,
     sees: String,
     caught_up: bool,
+}
+
+/// What the service says.
+#[derive(Debug)]
+pub(crate) enum ServiceNews {
+    /// Of the kernel log.
+    Log(Next),
+    /// Of the GPUs.
+    Nvml(Report),
+    /// That it has nothing to say of the GPUs, and why.
+    NoNvml(String),
 }
 
 /// Why the service cannot be used.
@@ -118,30 +130,34 @@ impl ServiceLog {
         &self.sees
     }
 
-    /// Waits for the next line, at most for `patience`; in the beginning until the service has said all that there was.
-    pub(crate) fn next(&mut self, patience: Duration) -> Result<Next, ServiceError> {
+    /// Waits for what the service says next, at most for `patience`; in the beginning until it has said all that there was.
+    pub(crate) fn next(&mut self, patience: Duration) -> Result<ServiceNews, ServiceError> {
         let patience = if self.caught_up {
             patience
         } else {
             patience.max(PATIENCE)
         };
         loop {
-            return match self.message(patience)? {
-                None => Ok(Next::Nothing),
-                Some(Message::CaughtUp) => {
+            let Some(message) = self.message(patience)? else {
+                return Ok(ServiceNews::Log(Next::Nothing));
+            };
+            return match message {
+                Message::CaughtUp => {
                     self.caught_up = true;
-                    Ok(Next::Nothing)
+                    Ok(ServiceNews::Log(Next::Nothing))
                 }
-                Some(Message::Line(line)) => Ok(Next::Line(Line {
+                Message::Line(line) => Ok(ServiceNews::Log(Next::Line(Line {
                     bytes: line.text.into_bytes(),
                     position: line.position,
                     read_ns: line.read_ns,
                     after_ns: line.after_ns,
-                })),
-                Some(Message::Gap { lost }) => Ok(Next::Gap { lost }),
-                Some(Message::Failed { reason }) => Err(ServiceError::Failed(reason)),
-                Some(Message::Refused { reason }) => Err(ServiceError::Refused(reason)),
-                Some(Message::Welcome { .. }) => continue,
+                }))),
+                Message::Gap { lost } => Ok(ServiceNews::Log(Next::Gap { lost })),
+                Message::Nvml(report) => Ok(ServiceNews::Nvml(report)),
+                Message::NoNvml { reason } => Ok(ServiceNews::NoNvml(reason)),
+                Message::Failed { reason } => Err(ServiceError::Failed(reason)),
+                Message::Refused { reason } => Err(ServiceError::Refused(reason)),
+                Message::Welcome { .. } => continue,
             };
         }
     }

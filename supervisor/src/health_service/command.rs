@@ -13,18 +13,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use steadfast_health::kernel_log::{KernelLog, Next};
+use steadfast_health::nvml::Report;
 use steadfast_process::exit::reap;
 use steadfast_process::signals::Signals;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 
-use super::client::{ServiceError, ServiceLog};
+use super::client::{ServiceError, ServiceLog, ServiceNews};
 use super::log_reader;
 use super::server::Server;
+use crate::agent::nvml_watch::NvmlWatch;
 use crate::clock;
 use crate::config::Host;
 use crate::console_line::say;
 use crate::exit_code::ExitCode;
+use crate::settings::NvmlUse;
 
 /// Exit code when the service cannot be reached, or cannot serve.
 const FAILED: u8 = 1;
@@ -52,6 +55,8 @@ pub(crate) struct Serve {
     pub(crate) kernel_log: PathBuf,
     /// Where Slurm's prolog leaves its records of jobs.
     pub(crate) state_dir: PathBuf,
+    /// NVIDIA's library.
+    pub(crate) nvml: NvmlUse,
     /// Whether to leave a process behind that serves, and to end when it does.
     pub(crate) detach: bool,
 }
@@ -131,7 +136,11 @@ fn be_the_service(serve: &Serve) -> Result<(), ServeError> {
         })
         .map_err(system("start a thread"))?;
     let news = log_reader::start(serve.kernel_log.clone()).map_err(system("start a thread"))?;
-    let server = Server::new(serve.kernel_log.clone(), serve.state_dir.clone());
+    let server = Server::new(
+        serve.kernel_log.clone(),
+        serve.state_dir.clone(),
+        NvmlWatch::new(&serve.nvml),
+    );
     let served = runtime.block_on(async {
         let listener = listen(&serve.socket)?;
         say(&format!(
@@ -228,6 +237,12 @@ fn detach(host: &Host, serve: &Serve) -> Result<(), ServeError> {
     ] {
         words.extend([flag.into(), path.into()]);
     }
+    words.push("--nvml".into());
+    words.push(match &serve.nvml {
+        NvmlUse::Auto => "auto".into(),
+        NvmlUse::Off => "off".into(),
+        NvmlUse::Path(library) => library.into(),
+    });
     let environment = host
         .environment
         .iter()
@@ -277,16 +292,27 @@ fn show(socket: &Path) -> Result<(), ServiceError> {
     let mut log = KernelLog::new();
     loop {
         match service.next(Duration::ZERO)? {
-            Next::Line(line) => {
+            ServiceNews::Log(Next::Line(line)) => {
                 if let Some(event) = log.push(&line.bytes) {
                     text.extend([format!("{}: {}\n", event.title(), event.message)]);
                 }
             }
-            Next::Gap { lost } => {
+            ServiceNews::Log(Next::Gap { lost }) => {
                 let lost = lost.map_or_else(|| "some".to_owned(), |lost| lost.to_string());
                 text.extend([format!("({lost} lines were lost)\n")]);
             }
-            Next::Nothing => break,
+            ServiceNews::Nvml(Report::Opened { driver, gpus, .. }) => {
+                text.extend([format!("NVML: driver {driver}, {} GPUs\n", gpus.len())]);
+            }
+            ServiceNews::Nvml(Report::Conditions {
+                gpu, conditions, ..
+            }) => {
+                let lines = conditions.iter();
+                text.extend(lines.map(|condition| format!("GPU {gpu}: {condition}\n")));
+            }
+            ServiceNews::Nvml(_) => {}
+            ServiceNews::NoNvml(reason) => text.extend([format!("NVML is not used: {reason}\n")]),
+            ServiceNews::Log(Next::Nothing) => break,
         }
     }
     // A reader that went away (`| head`) is no failure.

@@ -2,6 +2,7 @@
 //! What goes over the socket: a JSON object in each line. The client speaks first, once.
 
 use serde::{Deserialize, Serialize};
+use steadfast_health::nvml::Report;
 
 /// The newest form of this language.
 pub(super) const VERSION: u32 = 1;
@@ -39,6 +40,13 @@ pub(super) enum Message {
     },
     /// Everything that was there at the beginning has been said.
     CaughtUp,
+    /// What the driver's library says.
+    Nvml(Report),
+    /// The driver's library says nothing (any more); why.
+    NoNvml {
+        /// Why.
+        reason: String,
+    },
     /// The log cannot be read (any more).
     Failed {
         /// Why.

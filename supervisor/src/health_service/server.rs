@@ -9,15 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_health::gpus::NodeGpus;
+use steadfast_health::incidents::{Incidents, Reporter, Sighting};
+use steadfast_health::kernel_log::Stamp;
+use steadfast_health::nvml::Report;
+use steadfast_health::xid::{Judge, Policy};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::access::{Node, Viewer, groups_of, open_devices};
 use super::log_reader::{FromLog, Item};
 use super::protocol::{Hello, LONGEST_HELLO, Message, VERSION};
+use crate::agent::nvml_watch::{FromProbe, NvmlWatch};
 use crate::slurm::hooks::JobRecord;
 
 /// Lines that are kept for clients that come later.
@@ -29,6 +34,9 @@ const CLIENTS: (usize, usize) = (512, 64);
 /// How long a client may take for its first word, and for taking each of ours.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Between two looks at the probe.
+const BEAT: Duration = Duration::from_secs(1);
+
 /// What is known, and who listens.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -39,13 +47,28 @@ pub(super) struct Server {
     lost: u64,
     caught_up: bool,
     failed: Option<String>,
+    nvml: NvmlWatch,
+    /// What the driver's library has said and still holds.
+    gpus: GpuState,
+    /// Judges what the log says only to know which GPUs are not to be asked about.
+    incidents: Incidents,
     live: broadcast::Sender<Live>,
     clients: Rc<std::cell::RefCell<BTreeMap<u32, usize>>>,
+}
+
+/// What the driver's library has said and still holds.
+#[derive(Debug, Default)]
+struct GpuState {
+    opened: Option<Arc<Report>>,
+    conditions: BTreeMap<String, Arc<Report>>,
+    absent: Option<String>,
 }
 
 /// What a client is told beside the history.
 #[derive(Clone, Debug)]
 enum Live {
+    Nvml(Arc<Report>),
+    NoNvml(String),
     Item(Arc<Item>),
     Gap(Option<u64>),
     CaughtUp,
@@ -78,8 +101,12 @@ impl Drop for Place {
 }
 
 impl Server {
-    pub(super) fn new(log: PathBuf, state_dir: PathBuf) -> Server {
+    pub(super) fn new(log: PathBuf, state_dir: PathBuf, nvml: NvmlWatch) -> Server {
+        let driver = NodeGpus::read(Path::new("/")).driver;
         Server {
+            nvml,
+            gpus: GpuState::default(),
+            incidents: Incidents::new(Judge::new(Policy::default()), driver),
             log,
             state_dir,
             history: VecDeque::new(),
@@ -98,22 +125,58 @@ impl Server {
         mut news: mpsc::Receiver<FromLog>,
         mut end: mpsc::Receiver<()>,
     ) {
+        let mut beat = interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 Some(news) = news.recv() => self.note(news),
+                said = self.nvml.next() => self.on_probe(said),
+                _ = beat.tick() => self.look_after_probe(),
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => self.admit(stream),
                     // Out of descriptors: those that there are will be given back.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 },
-                _ = end.recv() => return,
+                _ = end.recv() => {
+                    self.nvml.close();
+                    return;
+                }
             }
         }
+    }
+
+    fn look_after_probe(&mut self) {
+        for news in self.nvml.look() {
+            if let Some(text) = news.say {
+                crate::console_line::say(&text);
+            }
+        }
+        // Nobody has to be told of it: it dies with this process.
+        let _its_pid = self.nvml.start_if_due();
+    }
+
+    fn on_probe(&mut self, said: FromProbe) {
+        let live = match said {
+            FromProbe::Says(report) => {
+                if let Some(text) = self.nvml.note(&report).and_then(|news| news.say) {
+                    crate::console_line::say(&text);
+                }
+                self.gpus.note(report)
+            }
+            FromProbe::Gone(reason) => {
+                let _only_for_a_journal = self.nvml.gone(&reason);
+                self.gpus = GpuState::default();
+                Live::NoNvml(reason)
+            }
+        };
+        // Nobody may be listening.
+        let _heard = self.live.send(live);
     }
 
     fn note(&mut self, news: FromLog) {
         let live = match news {
             FromLog::Line(item) => {
+                self.judge(&item);
                 if self.history.len() >= HISTORY {
                     self.history.pop_front();
                     self.lost += 1;
@@ -137,6 +200,22 @@ impl Server {
         };
         // Nobody may be listening.
         let _heard = self.live.send(live);
+    }
+
+    fn judge(&mut self, item: &Item) {
+        if item.event.header.injected() {
+            return;
+        }
+        let stamp = match item.event.header.stamp {
+            Some(Stamp::SinceBoot(time)) => u64::try_from(time.as_nanos()).unwrap_or(0),
+            _ => item.line.read_ns,
+        };
+        let _only_for_a_job = self.incidents.take(Sighting {
+            event: item.event.clone(),
+            at_ns: stamp,
+            reporter: Reporter::KernelLog,
+        });
+        self.nvml.keep_quiet_about(&self.incidents.unresponsive());
     }
 
     /// Lets a client in, or tells it why not.
@@ -193,6 +272,7 @@ impl Server {
                 lost: Some(self.lost),
             });
         }
+        first.extend(self.gpus.said(&viewer));
         let seen = self.history.iter().filter(|item| viewer.sees_item(item));
         first.extend(seen.map(|item| Message::Line(item.line.clone())));
         if let Some(reason) = self.failed.clone() {
@@ -206,6 +286,53 @@ impl Server {
             live: self.live.subscribe(),
         }
     }
+}
+
+impl GpuState {
+    /// Keeps what holds on, and gives what clients are told.
+    fn note(&mut self, report: Report) -> Live {
+        let report = Arc::new(report);
+        match &*report {
+            Report::Opened { .. } => {
+                *self = GpuState {
+                    opened: Some(Arc::clone(&report)),
+                    ..GpuState::default()
+                };
+            }
+            Report::Conditions { gpu, .. } => {
+                self.conditions.insert(gpu.clone(), Arc::clone(&report));
+            }
+            Report::Absent { reason, .. } => {
+                *self = GpuState {
+                    absent: Some(reason.clone()),
+                    ..GpuState::default()
+                };
+                return Live::NoNvml(reason.clone());
+            }
+            _ => {}
+        }
+        Live::Nvml(report)
+    }
+
+    /// What a client that comes now is told.
+    fn said(&self, viewer: &Viewer) -> Vec<Message> {
+        if let Some(reason) = self.absent.clone() {
+            return vec![Message::NoNvml { reason }];
+        }
+        let all = self.opened.iter().chain(self.conditions.values());
+        let seen = all.filter(|report| viewer.sees_report(report));
+        seen.map(|report| Message::Nvml(first_look(report)))
+            .collect()
+    }
+}
+
+/// For a client it is the first that it hears of the GPU, however long it has been so.
+fn first_look(report: &Report) -> Report {
+    let mut report = report.clone();
+    if let Report::Conditions { first, .. } = &mut report {
+        *first = true;
+    }
+    report
 }
 
 impl Viewer {
@@ -248,6 +375,7 @@ async fn talk(
         tokio::select! {
             news = live.recv() => match news {
                 Ok(Live::Item(item)) if !viewer.sees_item(&item) => {}
+                Ok(Live::Nvml(report)) if !viewer.sees_report(&report) => {}
                 Ok(news) => say(&mut writer, &news.message()).await?,
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     refuse(writer, "it was not read fast enough").await;
@@ -267,6 +395,8 @@ impl Live {
     fn message(self) -> Message {
         match self {
             Live::Item(item) => Message::Line(item.line.clone()),
+            Live::Nvml(report) => Message::Nvml((*report).clone()),
+            Live::NoNvml(reason) => Message::NoNvml { reason },
             Live::Gap(lost) => Message::Gap { lost },
             Live::CaughtUp => Message::CaughtUp,
             Live::Failed(reason) => Message::Failed { reason },

@@ -17,7 +17,18 @@ impl Agent {
     pub(super) async fn on_kernel_log(&mut self, event: FromKernelLog) -> Result<(), AgentError> {
         match event {
             FromKernelLog::Opened(path) => self.node.log_opened(path),
+            FromKernelLog::Nvml(report) => {
+                if self.nvml.is_served() {
+                    self.on_report(report).await?;
+                }
+            }
+            FromKernelLog::NoNvml(reason) => {
+                if self.nvml.is_served() {
+                    self.nvml.service_gone(&reason);
+                }
+            }
             FromKernelLog::Failed(path, error) => {
+                self.nvml.service_gone("the node service is gone");
                 let news = self.node.log_failed(&path, &error);
                 if let Some(text) = news.filter(|_| self.welcome.incarnation == 1) {
                     self.say(&text);
@@ -100,6 +111,11 @@ impl Agent {
                 return Ok(());
             }
         };
+        self.on_report(report).await
+    }
+
+    /// What the driver's library says, through the probe or the node service.
+    async fn on_report(&mut self, report: Report) -> Result<(), AgentError> {
         let before = match &report {
             Report::Conditions { gpu, .. } => self.nvml.conditions_of(gpu).to_vec(),
             _ => Vec::new(),

@@ -116,7 +116,7 @@ pub(super) async fn open(
         saving: SaveDesk::default(),
         node,
         kernel_log,
-        nvml: NvmlWatch::new(&settings.nvml),
+        nvml: watch_nvml(&settings),
         reservation: None,
         ending: None,
         over: false,
@@ -153,6 +153,14 @@ fn watch_kernel_log(
         what: "start the kernel log's thread",
         source,
     })
+}
+
+fn watch_nvml(settings: &Settings) -> NvmlWatch {
+    let mut nvml = NvmlWatch::new(&settings.nvml);
+    if kernel_log::may_be_served(settings) {
+        nvml.expect_service();
+    }
+    nvml
 }
 
 fn watch_pages(hook: &Hook) -> Result<(PageWatch, mpsc::UnboundedReceiver<PageEvent>), AgentError> {

@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub(crate) problems: Problems,
     /// What could not be looked at: the beginnings of the keys of what may be wrong there, each with the reason.
     pub(crate) unknown: BTreeMap<String, String>,
+    /// The same for what there is no reason to miss: what this node does not have cannot be looked at.
+    pub(crate) absent: BTreeMap<String, String>,
 }
 
 /// What is kept from one run of a hook to the next.
@@ -125,9 +127,8 @@ impl Memory {
 impl Found {
     /// Whether nobody could look at what this problem is about.
     fn is_unknown(&self, key: &str) -> bool {
-        self.unknown
-            .keys()
-            .any(|start| key.starts_with(start.as_str()))
+        let mut starts = self.unknown.keys().chain(self.absent.keys());
+        starts.any(|start| key.starts_with(start.as_str()))
     }
 }
 
@@ -149,11 +150,16 @@ fn decide(node: &NodeView, found: &Found, open: &Problems, memory: &Memory) -> D
         };
     }
     if node.is_ours() {
-        let unproven = found.unknown.iter().find(|(start, _)| {
-            let about_it = |key: &String| key.starts_with(start.as_str());
-            // What a drain of ours was for that was forgotten may have been anything.
-            memory.drained_for.is_empty() || memory.drained_for.keys().any(about_it)
-        });
+        let about_it = |start: &str| {
+            let mut keys = memory.drained_for.keys();
+            keys.any(|key| key.starts_with(start))
+        };
+        // What a drain of ours was for that was forgotten may have been anything that should be seen.
+        let forgotten = memory.drained_for.is_empty();
+        let missed = found.unknown.iter();
+        let missed = missed.filter(|(start, _)| forgotten || about_it(start));
+        let absent = found.absent.iter().filter(|(start, _)| about_it(start));
+        let unproven = missed.chain(absent).next();
         return match unproven {
             Some((_, why)) => Decision::Leave(Leave::Unproven(why.clone())),
             None => Decision::Resume,
@@ -223,14 +229,14 @@ mod tests {
         });
         Found {
             problems: problems.collect(),
-            unknown: BTreeMap::new(),
+            ..Found::default()
         }
     }
 
     fn blind(start: &str) -> Found {
         Found {
-            problems: Problems::new(),
             unknown: BTreeMap::from([(start.to_owned(), "no permission".to_owned())]),
+            ..Found::default()
         }
     }
 
@@ -302,6 +308,18 @@ mod tests {
         let (decision, _) = memory.decide(&ours(), &blind("check:"));
         assert_eq!(decision, Decision::Resume);
         let (decision, _) = Memory::default().decide(&ours(), &blind("check:"));
+        assert!(matches!(decision, Decision::Leave(Leave::Unproven(_))));
+        let absent = Found {
+            absent: blind("check:gpu:").unknown,
+            ..Found::default()
+        };
+        let (decision, _) = Memory::default().decide(&ours(), &absent);
+        assert_eq!(
+            decision,
+            Decision::Resume,
+            "a node without GPUs misses none"
+        );
+        let (decision, _) = drained_for(&["check:gpu:"]).decide(&ours(), &absent);
         assert!(matches!(decision, Decision::Leave(Leave::Unproven(_))));
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! After a job: what it has left is killed, what happened to its GPUs is told, and a node that it leaves sick gets no other.
 
+use steadfast_checks::Profile;
 use steadfast_process::tree::Process;
 
 use super::decision::Found;
@@ -36,6 +37,7 @@ pub(super) fn run(run: &Run) -> Told {
         }
         faults.problems(None, &mut found);
     }
+    look::checks(run, Profile::Epilog, None, &mut found);
     for why in found.unknown.values() {
         run.log.whisper(why);
     }

@@ -4,6 +4,8 @@
 //! Slurm ignores how this program ends. The controller is asked only where there is something to change: on a node that is
 //! sick, or that was drained here, or of which nothing is known yet since the machine started.
 
+use steadfast_checks::Profile;
+
 use super::decision::{Found, Memory};
 use super::memory::LockedMemory;
 use super::verdict::{Powers, carry_out};
@@ -14,6 +16,7 @@ pub(super) fn run(run: &Run) -> Told {
     if let Some(faults) = look::kernel_log(run, &mut found) {
         faults.problems(None, &mut found);
     }
+    look::checks(run, Profile::Health, None, &mut found);
     let powers = match (run.site.health.drain, run.site.health.resume) {
         (true, true) => Powers::Both,
         (true, false) => Powers::Drain,

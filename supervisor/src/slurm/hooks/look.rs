@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looking at the node: everything that is proven to be wrong with it, and what could not be looked at.
 
+use steadfast_checks::{Profile, Report, Status};
 use steadfast_process::tree::Process;
 
 use super::Run;
 use super::decision::{Found, Memory, Problem};
 use super::kernel_faults::{KEY, KernelFaults};
+use crate::check_command::{self, Given, Inquiry};
 
+/// What keys of what checks have found begin with.
+const CHECK: &str = "check:";
 /// What keys of processes begin with that do not die.
 const STUCK: &str = "process:";
 
@@ -26,6 +30,60 @@ pub(super) fn kernel_log(run: &Run, found: &mut Found) -> Option<KernelFaults> {
                 format!("the kernel log is not known: {text}"),
             );
             None
+        }
+    }
+}
+
+/// Makes the checks of a profile. With `gpus` only these count.
+pub(super) fn checks(run: &Run, profile: Profile, gpus: Option<&[u32]>, found: &mut Found) {
+    let site = &run.site;
+    let config = match site.checks.as_str() {
+        "off" => return,
+        "auto" => None,
+        file => Some(file),
+    };
+    let state = site
+        .state_dir
+        .join(format!("checks.{}.json", run.surroundings.node));
+    let usual = Inquiry::new(
+        &run.host,
+        profile,
+        Given {
+            config,
+            state: state.to_str(),
+            nvml: Some(&site.nvml),
+        },
+    );
+    let inquiry = Inquiry {
+        node: run.surroundings.node.clone(),
+        gpus: gpus.map(|gpus| gpus.iter().map(u32::to_string).collect()),
+        ..usual
+    };
+    match check_command::check(&inquiry) {
+        Ok(report) => take(&report, found),
+        Err(error) => {
+            let why = format!("the checks were not made: {error}");
+            found.unknown.insert(CHECK.to_owned(), why);
+        }
+    }
+}
+
+/// What a report proves, and what it leaves open.
+fn take(report: &Report, found: &mut Found) {
+    for result in &report.results {
+        let key = format!("{CHECK}{}:", result.name);
+        let text = format!("{}: {}", result.name, result.summary);
+        match result.status {
+            Status::Ok | Status::Warn => {}
+            Status::Fail => {
+                found.problems.insert(key, Problem { text, newest: 0 });
+            }
+            Status::Unknown => {
+                found.absent.insert(key, text);
+            }
+            Status::Broken => {
+                found.unknown.insert(key, format!("a check broke: {text}"));
+            }
         }
     }
 }
@@ -59,5 +117,46 @@ pub(super) fn still_stuck(memory: &Memory, found: &mut Found) {
         {
             stuck_process(&process, found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use steadfast_checks::CheckResult;
+
+    use super::*;
+
+    #[test]
+    fn only_a_failed_check_is_a_problem() {
+        let result = |name: &str, status| CheckResult {
+            name: name.to_owned(),
+            status,
+            summary: "so".to_owned(),
+            problems: Vec::new(),
+            evidence: Vec::new(),
+            took: Duration::ZERO,
+        };
+        let report = Report {
+            profile: Profile::Health,
+            node: "n1".to_owned(),
+            results: vec![
+                result("clock", Status::Ok),
+                result("memory", Status::Warn),
+                result("mounts", Status::Fail),
+                result("gpu-ecc", Status::Unknown),
+                result("edac", Status::Broken),
+            ],
+            notes: Vec::new(),
+            took: Duration::ZERO,
+        };
+        let mut found = Found::default();
+        take(&report, &mut found);
+        let keys: Vec<&String> = found.problems.keys().collect();
+        assert_eq!(keys, ["check:mounts:"]);
+        assert_eq!(found.problems["check:mounts:"].text, "mounts: so");
+        assert!(found.absent.contains_key("check:gpu-ecc:"));
+        assert!(found.unknown.contains_key("check:edac:"));
     }
 }

@@ -7,6 +7,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use steadfast_checks::Profile;
+
 use super::decision::{Decision, Found, Leave, reason};
 use super::job_record::JobRecord;
 use super::memory::LockedMemory;
@@ -40,6 +42,7 @@ pub(super) fn run(run: &Run) -> Told {
     if let Some(faults) = look::kernel_log(run, &mut found) {
         faults.problems(job.gpus.as_deref(), &mut found);
     }
+    look::checks(run, Profile::Prolog, job.gpus.as_deref(), &mut found);
     for why in found.unknown.values() {
         run.log.whisper(why);
     }

@@ -30,6 +30,11 @@ pub(crate) struct Site {
     pub(crate) kernel_log: String,
     /// Whether lines of the kernel log count that programs wrote there; for tests.
     pub(crate) kernel_log_trust: Trust,
+    /// The checks: `auto` are those of `/etc/steadfast/checks.toml` if that is there, `off` are none, anything else is their
+    /// configuration.
+    pub(crate) checks: String,
+    /// NVIDIA's library, for the checks: `auto`, `off` or a file.
+    pub(crate) nvml: String,
     /// File that changes what is done about XIDs.
     pub(crate) xid_policy: Option<PathBuf>,
     /// Before a job.
@@ -135,6 +140,8 @@ impl Default for Site {
             call_timeout: Duration::from_secs(5),
             kernel_log: "auto".to_owned(),
             kernel_log_trust: Trust::Kernel,
+            checks: "auto".to_owned(),
+            nvml: "auto".to_owned(),
             xid_policy: None,
             prolog: Prolog::default(),
             epilog: Epilog::default(),
