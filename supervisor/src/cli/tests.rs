@@ -449,7 +449,7 @@ fn help_teaches() {
       config       Show the options in force and where they come from
       hostlist     Expand a Slurm host list, or make one
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
-      diagnose     Explain what was kept of a stall, or dumps of PyTorch's flight recorder
+      diagnose     Say what was at fault, from logs, kernel logs and what else was kept
       completions  Print a completion script
       man          Print the manual page, or write all of them to a directory
       help         Print this message or the help of the given subcommand(s)
