@@ -2,10 +2,12 @@
 //! What the supervisor knew anyway: who runs where, by which numbers, since when. All of it is optional; what cannot be
 //! read is passed over with a note.
 
+mod addresses;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use self::addresses::learn_addresses;
 pub(crate) use self::read::read;
 
 /// What the supervisor knew.

@@ -53,18 +53,33 @@ impl Origin {
             let local_rank = file.local_rank()?;
             context.rank_at(named, local_rank).or(Some(local_rank))
         });
-        let lines = file.text.lines().filter(|line| !line.trim().is_empty());
-        let probe: Vec<bool> = lines.take(PROBED).map(prefix::is_labelled).collect();
-        let labelled = probe.iter().filter(|labelled| **labelled).count();
+        let lines = file.text.lines().map(without_colour);
+        let probe: Vec<Option<u32>> = lines
+            .filter(|line| !line.trim().is_empty())
+            .take(PROBED)
+            .map(|line| prefix::label(&line))
+            .collect();
         Self {
             node: rank
                 .and_then(|rank| context.node_of(rank))
                 .map(|node| node.name.clone())
                 .or_else(|| named.map(str::to_owned)),
             rank,
-            is_labelled: rank.is_none() && labelled > 0 && labelled * 5 >= probe.len() * 3,
+            is_labelled: rank.is_none() && are_labels(&probe, context.world()),
         }
     }
+}
+
+/// Whether the numbers before lines are those of tasks. What the launcher itself says, and what is mixed in, has none.
+fn are_labels(probe: &[Option<u32>], world: Option<u32>) -> bool {
+    let labels = probe.iter().flatten();
+    let count = labels.clone().count();
+    let least = match world {
+        Some(world) if labels.clone().all(|label| *label < world) => 10,
+        Some(_) => return false,
+        None => 3,
+    };
+    count > 1 && count * least >= probe.len()
 }
 
 /// The lines of a file.

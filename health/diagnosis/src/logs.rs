@@ -85,7 +85,19 @@ fn is_failure(open: &[&Sighting<'_>], sightings: &Sightings<'_>, exits: &[launch
     let consequences = open
         .iter()
         .any(|sighting| sighting.rule.role == Role::Consequence);
-    failed_exit || (consequences && !finished)
+    let told = open.iter().any(|sighting| {
+        let failures = [
+            "ChildFailedError",
+            "Actor",
+            "FAILED",
+            "CalledProcessError",
+            "HorovodInternalError",
+            "core dumped",
+        ];
+        sighting.rule.role == Role::Summary
+            && failures.iter().any(|word| sighting.text.contains(word))
+    });
+    failed_exit || ((consequences || told) && !finished)
 }
 
 fn no_fault_words(sightings: &Sightings<'_>) -> String {

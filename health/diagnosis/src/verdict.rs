@@ -8,7 +8,9 @@ use crate::{context, hang, kernel, logs, sighting};
 
 /// Says what was at fault.
 pub fn diagnose(evidence: &Evidence, rules: &Rules) -> Answer {
-    let context = context::read(evidence);
+    let mut context = context::read(evidence);
+    context::learn_addresses(&mut context, evidence);
+    let context = context;
     let kernel = kernel::read(evidence, &context);
     let mut sightings = sighting::read(evidence, &context, rules);
     // What the reader of kernel logs has understood is not judged a second time by its words.

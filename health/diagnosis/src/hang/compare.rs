@@ -8,6 +8,9 @@ use super::state::{Rank, State};
 use crate::answer::{Answer, Class, Signal};
 use crate::context::Context;
 
+/// Phases of a rank that has come to its end, by how their names begin.
+const ENDED: [&str; 6] = ["done", "finish", "end", "exit", "complete", "shutdown"];
+
 /// What is held against some of the ranks.
 struct Charge {
     class: Class,
@@ -218,8 +221,14 @@ fn doing(rank: &Rank) -> String {
 }
 
 fn class_of(rank: &Rank) -> Class {
+    let has_ended = rank
+        .phase
+        .as_deref()
+        .is_some_and(|phase| ENDED.iter().any(|ended| phase.starts_with(ended)));
     match place::of(&rank.stack) {
-        Place::Storage => Class::Storage,
+        // Whoever has come to its end had less to do than the others.
+        _ if has_ended => Class::ProgramError,
+        Place::Storage | Place::Checkpoint => Class::Storage,
         _ => Class::Hang,
     }
 }

@@ -17,6 +17,10 @@ const LEAST_S: f64 = 5.0;
 const UNKNOWN_S: f64 = 120.0;
 /// Whoever takes that many times as long as the others is slow.
 const SLOW: f64 = 1.3;
+/// Phases in which no steps are made, by how their names begin.
+const BUSY: [&str; 9] = [
+    "init", "start", "setup", "compil", "warm", "load", "resum", "restor", "first",
+];
 /// Steps by which a rank is judged.
 const FEWEST: usize = 4;
 
@@ -82,8 +86,8 @@ impl Pace {
         match waits_for.unwrap_or(phase) {
             "checkpoint" | "save" | "saving" | "ckpt" => of_phase(600.0, 100.0),
             "eval" | "evaluation" | "validate" | "validation" | "test" => of_phase(1800.0, 200.0),
-            "train" => self.train_bound_s(rank, state),
-            _ => of_phase(1800.0, 100.0),
+            phase if BUSY.iter().any(|busy| phase.starts_with(busy)) => of_phase(1800.0, 100.0),
+            _ => self.train_bound_s(rank, state),
         }
     }
 
@@ -95,8 +99,7 @@ impl Pace {
         let longest = self
             .steps
             .values()
-            .flatten()
-            .filter(|(step, _)| *step > 0)
+            .flat_map(|steps| steps.iter().skip(1))
             .map(|(_, seconds)| *seconds)
             .reduce(f64::max);
         let by_longest = longest.map(|seconds| seconds * OVER_LONGEST);
@@ -130,7 +133,8 @@ impl Pace {
             .values()
             .next()?
             .iter()
-            .filter(|(step, seconds)| *step > 0 && *seconds > usual * 3.0)
+            .skip(1)
+            .filter(|(_, seconds)| *seconds > usual * 3.0)
             .map(|(step, _)| *step)
             .collect();
         let gaps: Vec<u64> = long
@@ -166,7 +170,8 @@ impl Pace {
             .iter()
             .filter(|(_, steps)| steps.len() >= FEWEST)
             .filter_map(|(rank, steps)| {
-                let seconds = steps.iter().filter(|(step, _)| *step > 0);
+                // The first one that is known may hold a start.
+                let seconds = steps.iter().skip(1);
                 Some((
                     *rank,
                     median(seconds.map(|(_, seconds)| *seconds).collect())?,

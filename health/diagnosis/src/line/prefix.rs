@@ -55,9 +55,9 @@ patterns! {
     SPEAKER_NEAR = r"^(?:[^\]]{0,80}\]\s*)?\[[Rr]ank[ :=]*(?P<rank>\d{1,6})\b";
 }
 
-/// Whether a line begins as `srun --label` and its like write it.
-pub(super) fn is_labelled(line: &str) -> bool {
-    LABEL.is_match(line)
+/// The number of the task, if the line begins as `srun --label` and its like write it.
+pub(super) fn label(line: &str) -> Option<u32> {
+    number(&LABEL.captures(line)?, "rank")
 }
 
 /// Takes the prefixes off a line.

@@ -200,7 +200,10 @@ fn silent(
     let mut candidate = if finished.is_empty() {
         hang(
             54,
-            if silent.len() == 1 { 0.7 } else { 0.5 },
+            match (silent.len(), talkers.len()) {
+                (1, 2..) => 0.7,
+                _ => 0.5,
+            },
             format!(
                 "ranks {silent:?} said nothing while the others waited for them in a collective operation"
             ),

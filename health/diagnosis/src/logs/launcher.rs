@@ -316,6 +316,17 @@ pub(super) fn candidate(exits: &[Exit], open: &[&Sighting<'_>]) -> Option<Candid
             (aborted.strength, aborted.confidence) = (46, 0.3);
             aborted
         }
+        None if matches!(first.code, 16 | 17) => {
+            let mut suspect = Candidate::new(
+                "exit.rerun",
+                Class::GpuHardware,
+                58,
+                "Megatron ended the rank because its results could not be reproduced or validated",
+            );
+            suspect.confidence = 0.6;
+            "start the rank on another GPU, and have this one tested".clone_into(&mut suspect.next);
+            suspect
+        }
         _ => {
             let words = format!(
                 "it ended with code {}, and its output does not say why",
