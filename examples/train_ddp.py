@@ -21,6 +21,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+try:
+    import steadfast  # the supervisor brings it along
+except ImportError:
+    steadfast = None
+
 FEATURES = 16
 BATCH = 48
 CHECKPOINTS_KEPT = 3
@@ -169,14 +174,21 @@ def train(options, life):
         loss = backward(model, options.seed, step)
         optimizer.step()
         life.write("step", step=step)
-        if dist.get_rank() != 0:
-            continue
-        if step % options.log_every == 0 or step == options.steps:
+        wanted = False
+        if steadfast:
+            steadfast.progress(step)
+            wanted = bool(options.checkpoint_dir) and steadfast.should_checkpoint()
+        is_first = dist.get_rank() == 0
+        if is_first and (step % options.log_every == 0 or step == options.steps):
             print("step %d/%d loss %.6f" % (step, options.steps, loss), flush=True)
-        if options.checkpoint_dir and (step % options.checkpoint_every == 0 or step == options.steps):
+        due = options.checkpoint_dir and (step % options.checkpoint_every == 0 or step == options.steps)
+        if is_first and (due or wanted):
             state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
             save_checkpoint(options.checkpoint_dir, {"step": step, "loss": loss, **state})
             life.write("save", step=step)
+        if wanted:
+            # The other ranks have nothing to save; each says that its part is done.
+            steadfast.checkpoint_done(step, checkpoint_path(options.checkpoint_dir, step))
 
     if dist.get_rank() == 0:
         print("finished after step %d: loss %.6f (%s)" % (max(done, options.steps), loss, loss.hex()), flush=True)

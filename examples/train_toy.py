@@ -255,7 +255,7 @@ def shard_gradient(weights, seed, step, environment):
 
 
 def checkpoint_path(directory, step):
-    return os.path.join(directory, "step-%08d.ckpt" % step)
+    return os.path.join(directory, "step-%08d.toy" % step)
 
 
 def save_checkpoint(directory, step, seed, weights, loss):
@@ -281,8 +281,8 @@ def save_checkpoint(directory, step, seed, weights, loss):
 
 def checkpoint_steps(directory):
     """Steps of the checkpoints in the directory, newest first."""
-    names = [name for name in os.listdir(directory) if name.startswith("step-") and name.endswith(".ckpt")]
-    steps = [name[len("step-") : -len(".ckpt")] for name in names]
+    names = [name for name in os.listdir(directory) if name.startswith("step-") and name.endswith(".toy")]
+    steps = [name[len("step-") : -len(".toy")] for name in names]
     return sorted((int(step) for step in steps if step.isdigit()), reverse=True)
 
 
@@ -330,6 +330,7 @@ def train(options, environment, life):
         if environment.rank == 0:
             print("resumed from the checkpoint of step %d" % state["step"], flush=True)
 
+    saves = 0
     for step in range(first_step, options.steps + 1):
         totals = shard_gradient(weights, options.seed, step, environment)
         time.sleep(options.step_time)
@@ -337,15 +338,21 @@ def train(options, environment, life):
         loss = totals[0] * QUANTUM / BATCH
         weights = [w - LEARNING_RATE * total * QUANTUM / BATCH for w, total in zip(weights, totals[1:])]
         life.write("step", step=step)
+        wanted = False
         if steadfast:
             steadfast.progress(step)
-        if environment.rank != 0:
-            continue
-        if step % options.log_every == 0 or step == options.steps:
+            wanted = bool(options.checkpoint_dir) and steadfast.should_checkpoint()
+        if environment.rank == 0 and (step % options.log_every == 0 or step == options.steps):
             print("step %d/%d loss %.6f" % (step, options.steps, loss), flush=True)
-        if options.checkpoint_dir and (step % options.checkpoint_every == 0 or step == options.steps):
+        due = options.checkpoint_dir and (step % options.checkpoint_every == 0 or step == options.steps)
+        if environment.rank == 0 and (due or wanted):
+            time.sleep(options.save_time if saves >= options.quick_saves else 0)
+            saves += 1
             save_checkpoint(options.checkpoint_dir, step, options.seed, weights, loss)
             life.write("save", step=step)
+        if wanted:
+            # The other ranks have nothing to save; each says that its part is done.
+            steadfast.checkpoint_done(step, checkpoint_path(options.checkpoint_dir, step))
 
     if environment.rank == 0:
         done = max(first_step - 1, options.steps)
@@ -359,6 +366,8 @@ def parse_options():
     parser.add_argument("--step-time", type=float, default=0.05, help="least seconds per step (default: %(default)s)")
     parser.add_argument("--checkpoint-dir", help="where to save, and to resume from; all off when absent")
     parser.add_argument("--checkpoint-every", type=int, default=10, help="steps between saves (default: %(default)s)")
+    parser.add_argument("--save-time", type=float, default=0, help="least seconds per save (default: %(default)s)")
+    parser.add_argument("--quick-saves", type=int, default=0, help="the first saves that take no longer than they must")
     parser.add_argument("--seed", type=int, default=1, help="selects the training data (default: %(default)s)")
     parser.add_argument("--log-every", type=int, default=10, help="steps between lines printed (default: %(default)s)")
     parser.add_argument("--json-log", help="append a record of every rank's life to this file, as JSON lines")

@@ -103,6 +103,10 @@ benchmarks() {
     with_temporary target/release/steadfast-chaos bench output
 }
 
+# Real jobs that are broken on purpose, on virtual nodes where this machine allows them.
+chaos_in_short() { with_temporary target/debug/steadfast-chaos run --all --quick --jobs 2; }
+chaos_in_full() { with_temporary target/debug/steadfast-chaos run --all --jobs 2; }
+
 doc_pages() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 long_suites() { with_temporary env STEADFAST_LONG_TESTS=1 cargo nextest run --workspace --locked --profile ci; }
 
@@ -116,11 +120,13 @@ stage "documentation" doc_pages
 stage "example jobs" with_temporary python3 examples/self_check.py
 stage "simulation" simulation 100000 20
 stage "benchmarks in short" benchmarks_in_short
+stage "chaos in short" chaos_in_short
 if "$all"; then
     stage "setup for the long suites" setup_long
     stage "setup of cargo-deny" setup_cargo_deny
     stage "licences, bans, sources" cargo deny --locked check --hide-inclusion-graph licenses bans sources
     stage "long suites" long_suites
+    stage "chaos in full" chaos_in_full
     stage "long simulation" simulation 2000000 100
     stage "planted bugs" scripts/mutants.sh
     stage "benchmarks" benchmarks

@@ -6,16 +6,17 @@
 //! that they do, the kernel says when processes are gone and what they used. Each bench works in a
 //! temporary directory that is removed, and ends what it has started, also when it fails.
 
-mod etcd;
+pub(crate) mod etcd;
+pub(crate) mod hangs;
 pub(crate) mod idle;
 mod job;
-mod launch;
-mod lines;
+pub(crate) mod launch;
+pub(crate) mod lines;
 pub(crate) mod members;
 pub(crate) mod nodes;
 pub(crate) mod output;
-mod processes;
+pub(crate) mod processes;
 pub(crate) mod recovery;
 mod report;
 mod statistics;
-mod waiting;
+pub(crate) mod waiting;

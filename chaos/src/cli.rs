@@ -9,13 +9,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{idle, members, nodes, output, recovery};
+use crate::bench::{hangs, idle, members, nodes, output, recovery};
 use crate::failure::Failure;
+use crate::run_command::{self, CODES, Ended, JudgeArgs, RunArgs, StormArgs, ValidateArgs};
 
 /// A rule was broken, or a figure is over its limit.
 const BROKEN: u8 = 1;
 /// The command line or a file given on it is wrong, or the harness could not do its work.
 const USAGE: u8 = 2;
+/// The same for the commands that run and judge scenarios, where 2 means that nothing can be said.
+const HARNESS: u8 = 3;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -30,6 +33,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run scenarios: real jobs that are broken on purpose, and judged
+    #[command(after_help = CODES)]
+    Run(RunArgs),
+    /// Run a long job through a storm of faults, drawn as large fleets report theirs
+    #[command(after_help = CODES)]
+    Storm(StormArgs),
+    /// Judge histories of runs again
+    #[command(after_help = CODES)]
+    Judge(JudgeArgs),
+    /// Say whether scenario files are right, and where they are not
+    Validate(ValidateArgs),
+    /// Print the JSON schema of scenario files: every field, and what it means
+    Schema,
+    /// Say what this machine can do, and what is done instead of what it cannot
+    Doctor,
+    /// Undo what runs have left behind whose harness was killed
+    Clean,
     /// Simulate whole jobs with faults, in virtual time, and check that no rule is broken
     #[command(
         after_help = "Exit codes: 0 no rule was broken, 1 one was, 2 the command line or a file is wrong."
@@ -60,10 +80,16 @@ enum BenchCommand {
     /// How long a job on several nodes is away when a worker or a node is lost, here and under torchrun
     #[command(after_help = BENCH_CODES)]
     Nodes(NodesArgs),
+    /// How long it takes until a hang is explained, and whether the explanation is right
+    #[command(after_help = HANGS_CODES)]
+    Hangs(HangsArgs),
 }
 
 const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
                            do its work.";
+
+const HANGS_CODES: &str = "Exit codes: 0 all verdicts were right, 1 one was wrong or something was done that must not be, \
+                           2 the harness could not do its work.";
 
 #[derive(Debug, Args)]
 struct RecoveryArgs {
@@ -181,6 +207,36 @@ struct NodesArgs {
 }
 
 #[derive(Debug, Args)]
+struct HangsArgs {
+    /// What is done to the job [default: everything, one after the other]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    fault: Vec<hangs::Fault>,
+    /// Number of nodes that the four ranks are spread over
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=2))]
+    nodes: Vec<u32>,
+    /// What the ranks do
+    #[arg(long, value_enum, default_value_t = hangs::Training::Toy)]
+    training: hangs::Training,
+    /// Number of faults of each kind
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Least time that a step takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    step_time: f64,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Python for the workers; `--training ddp` needs one with PyTorch [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// The etcd to start, for two nodes [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    etcd_program: Option<PathBuf>,
+    /// Chooses the victims and the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct CommonArgs {
     /// The steadfast to measure [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -196,36 +252,68 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; clap knows which stream is whose.
-            let code = if error.use_stderr() { USAGE } else { 0 };
+            let code = if error.use_stderr() { usage() } else { 0 };
             return if error.print().is_ok() {
                 code.into()
             } else {
-                USAGE.into()
+                usage().into()
             };
         }
     };
+    let usage = usage();
     let mut out = io::stdout();
     match run(cli.command, &mut out) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => BROKEN.into(),
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        Ok(Ended::Failed) => BROKEN.into(),
+        Ok(Ended::Invalid) => USAGE.into(),
+        Ok(Ended::Harness) => HARNESS.into(),
         Err(failure) => {
             // Nobody is left to tell if even this cannot be written.
             drop(writeln!(io::stderr(), "steadfast-chaos: {failure}"));
-            USAGE.into()
+            usage.into()
         }
     }
 }
 
-fn run(command: Command, out: &mut impl Write) -> Result<bool, Failure> {
-    match command {
-        Command::Sim(args) => Ok(steadfast_sim::cli::run(&args, out)?),
-        Command::Bench(BenchCommand::Recovery(args)) => recovery::run(&args.into(), out),
-        Command::Bench(BenchCommand::Idle(args)) => idle::run(&args.into(), out),
-        Command::Bench(BenchCommand::Output(args)) => output::run(&args.into(), out),
-        Command::Bench(BenchCommand::Members(args)) => members::run(&args.into(), out),
-        Command::Bench(BenchCommand::Nodes(args)) => nodes::run(&args.into(), out),
-        Command::Members(options) => members::run_group(&options).map(|()| true),
+/// The code for a wrong command line, or a harness that could not do its work.
+fn usage() -> u8 {
+    let first = std::env::args().nth(1);
+    match first.as_deref() {
+        None | Some("sim" | "bench" | "__members") => USAGE,
+        Some(_) => HARNESS,
     }
+}
+
+fn run(command: Command, out: &mut (impl Write + Send)) -> Result<Ended, Failure> {
+    match command {
+        Command::Run(args) => run_command::run(&args, out),
+        Command::Storm(args) => run_command::storm(&args, out),
+        Command::Judge(args) => run_command::judge(&args, out),
+        Command::Validate(args) => run_command::validate(&args, out),
+        Command::Schema => run_command::schema(out),
+        Command::Doctor => run_command::examine(out),
+        Command::Clean => run_command::clean(out),
+        Command::Sim(args) => Ok(measured(steadfast_sim::cli::run(&args, out)?)),
+        Command::Bench(BenchCommand::Recovery(args)) => {
+            Ok(measured(recovery::run(&args.into(), out)?))
+        }
+        Command::Bench(BenchCommand::Idle(args)) => Ok(measured(idle::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Output(args)) => Ok(measured(output::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Members(args)) => {
+            Ok(measured(members::run(&args.into(), out)?))
+        }
+        Command::Bench(BenchCommand::Nodes(args)) => Ok(measured(nodes::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Hangs(args)) => Ok(measured(hangs::run(&args.into(), out)?)),
+        Command::Members(options) => {
+            members::run_group(&options)?;
+            Ok(Ended::Well)
+        }
+    }
+}
+
+/// What a measurement comes to: whether its limits were kept.
+fn measured(held: bool) -> Ended {
+    if held { Ended::Well } else { Ended::Failed }
 }
 
 /// Reads `NAME=PATH`.
@@ -304,6 +392,23 @@ impl From<NodesArgs> for nodes::Options {
             steadfast: args.common.steadfast,
             python: args.python,
             torchrun: args.torchrun,
+            etcd_program: args.etcd_program,
+            seed: args.seed,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<HangsArgs> for hangs::Options {
+    fn from(args: HangsArgs) -> Self {
+        Self {
+            faults: args.fault,
+            nodes: args.nodes,
+            training: args.training,
+            reps: args.reps,
+            step_seconds: args.step_time,
+            steadfast: args.common.steadfast,
+            python: args.python,
             etcd_program: args.etcd_program,
             seed: args.seed,
             json: args.common.json,

@@ -59,6 +59,26 @@ pub(crate) enum Failure {
         /// For how long.
         seconds: u64,
     },
+    /// A scenario file is wrong.
+    #[error("{file}:{line}:{column}: {message}")]
+    Scenario {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A tool that a fault needs did not do its work.
+    #[error("failed to run `{command}`: {reason}")]
+    Tool {
+        /// Its words.
+        command: String,
+        /// Its last words, or the system's.
+        reason: String,
+    },
     /// Somebody wants this program to end.
     #[error("interrupted by {0}; what was started has been ended")]
     Interrupted(&'static str),

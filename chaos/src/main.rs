@@ -4,7 +4,22 @@
 
 mod bench;
 mod cli;
+mod doctor;
+mod engine;
 mod failure;
+mod history;
+mod inject;
+mod judge;
+mod library;
+mod report;
+mod run_command;
+mod scenario;
+mod scratch;
+mod storm;
+mod suite;
+mod tools;
+mod undo;
+mod world;
 
 use std::process::ExitCode;
 

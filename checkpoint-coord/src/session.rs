@@ -232,6 +232,10 @@ impl<S: Store, C: Clock> Session<S, C> {
                 leader.note_silence(&node, silent);
                 self.tell_leader(LeaderEvent::Tick)
             }
+            Hint::Verdict(finding) => {
+                leader.note_verdict(*finding);
+                self.tell_leader(LeaderEvent::Tick)
+            }
         }
     }
 
@@ -416,7 +420,13 @@ impl<S: Store, C: Clock> Session<S, C> {
                     }
                     // What vouches for the workers must be known before they are started.
                     self.tell_fence()?;
-                    let is_about_workers = !matches!(order, HostEffect::Say(_));
+                    let is_about_workers = matches!(
+                        order,
+                        HostEffect::Start { .. }
+                            | HostEffect::Stop { .. }
+                            | HostEffect::KillNow { .. }
+                            | HostEffect::Finish(_)
+                    );
                     if let Some(held_back) = self.held_back.take_if(|_| is_about_workers) {
                         self.order(held_back)?;
                     }

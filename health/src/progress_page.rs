@@ -42,11 +42,13 @@ pub struct Page {
     pub collectives: Option<(u64, u64)>,
     /// The step at which a checkpoint was asked for, if one was.
     pub checkpoint_request: Option<u64>,
+    /// When the program last asked whether a checkpoint is wanted, if it ever did, in nanoseconds of the monotonic clock.
+    pub asked_ns: Option<u64>,
     /// The step of the last checkpoint that the process has finished, if it said so.
     pub checkpoint_done: Option<u64>,
     /// Where that checkpoint is, if the process said so.
     pub checkpoint_path: Option<PathBuf>,
-    /// The last loss that was reported, if one was; it may be infinite.
+    /// The last loss that was reported, if one was; it may be infinite, or no number.
     pub loss: Option<f64>,
 }
 

@@ -6,6 +6,7 @@
 
 mod bars;
 mod lockstep;
+mod loss;
 mod patterns;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod words;
 use regex::bytes::Regex;
 
 pub use lockstep::{Lockstep, Synchronised};
+pub use loss::loss_in;
 
 /// Most bytes of a line that are looked at.
 const LOOK_BYTES: usize = 4096;

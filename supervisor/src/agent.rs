@@ -31,6 +31,7 @@ mod pages;
 mod peering;
 mod ports;
 mod resume;
+mod saving;
 mod stall;
 
 use std::fs::File;

@@ -16,6 +16,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::check_command;
 use crate::checkpoint_command;
@@ -85,6 +86,13 @@ pub(crate) enum Action {
     Stop,
     /// Stop the workers and start them again.
     Restart,
+    /// Take this node out of it.
+    Drain,
+    /// Make a checkpoint.
+    Checkpoint {
+        /// How long it is waited for; not at all when absent.
+        wait: Option<Duration>,
+    },
 }
 
 /// Why there is nothing to do, or nothing that can be done.
@@ -157,6 +165,12 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
             matches,
         )?)),
         Some(("hostlist", matches)) => Ok(Invocation::HostList(host_list(matches))),
+        Some(("drain", matches)) => Ok(Invocation::Control(control(host, Action::Drain, matches)?)),
+        Some(("checkpoint", matches)) if matches.subcommand().is_none() => {
+            let wait = checkpoint::wait(matches);
+            let action = Action::Checkpoint { wait };
+            Ok(Invocation::Control(control(host, action, matches)?))
+        }
         Some(("checkpoint", matches)) => {
             Ok(Invocation::Checkpoint(checkpoint::request(host, matches)?))
         }

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use steadfast_proto::v1::control_client::ControlClient;
-use steadfast_proto::v1::{RestartRequest, StatusReply, StatusRequest, StopRequest};
+use steadfast_proto::v1::{
+    CheckpointReply, CheckpointRequest, DrainRequest, RestartRequest, StatusReply, StatusRequest,
+    StopRequest,
+};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::keeper::runtime_dir::{SOCKET_NAME, is_alive};
@@ -147,11 +150,42 @@ impl RunningJob {
             .map_err(|status| self.no_answer(status.message()))
     }
 
+    /// Asks for a checkpoint; waits until it is there, for so long at most, if a time is given.
+    pub(crate) async fn checkpoint(
+        &self,
+        wait: Option<Duration>,
+    ) -> Result<CheckpointReply, ControlError> {
+        let request = CheckpointRequest {
+            wait: wait.is_some(),
+            reason: String::new(),
+        };
+        let mut client = self.connect_for(wait.unwrap_or(PATIENCE)).await?;
+        let reply = client.checkpoint(request).await;
+        reply
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.no_answer(status.message()))
+    }
+
+    /// Asks for the end of this node's part in the job. Returns what it says to that.
+    pub(crate) async fn drain(&self) -> Result<String, ControlError> {
+        let reply = self.connect().await?.drain(DrainRequest::default()).await;
+        reply
+            .map(|reply| reply.into_inner().message)
+            .map_err(|status| self.no_answer(status.message()))
+    }
+
     async fn connect(&self) -> Result<ControlClient<Channel>, ControlError> {
+        self.connect_for(PATIENCE).await
+    }
+
+    async fn connect_for(
+        &self,
+        patience: Duration,
+    ) -> Result<ControlClient<Channel>, ControlError> {
         let address = format!("unix://{}", self.socket.display());
         let endpoint = Endpoint::try_from(address)
             .map_err(|error| self.no_answer(&error.to_string()))?
-            .timeout(PATIENCE)
+            .timeout(patience)
             .connect_timeout(PATIENCE);
         let channel = endpoint
             .connect()

@@ -10,7 +10,9 @@
 //! - EV-3: lines of output are kept without the secrets in them, and everything is bounded.
 
 mod bundle;
+mod exchange;
 mod look;
+mod node;
 mod training_process;
 
 use std::path::PathBuf;
@@ -18,10 +20,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use steadfast_core::{Activity, Doing, KernelState, LocalRank, NodeName, Rank, RankSigns};
+use steadfast_health::Socket;
 use steadfast_health::task_state::ProcessState;
 
 pub(crate) use self::bundle::{Bundle, write_bundle};
+pub(crate) use self::exchange::{Seen, pack, unpack};
+pub(crate) use self::node::{NodeEvidence, NodeSubject, look_at_node};
 
 /// A look at all workers takes no longer.
 pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(2);
@@ -50,7 +56,7 @@ pub(crate) struct Subject {
 }
 
 /// What was seen of a worker.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RankEvidence {
     /// What it comes to.
     pub(crate) signs: RankSigns,
@@ -60,6 +66,9 @@ pub(crate) struct RankEvidence {
     pub(crate) stacks: Vec<String>,
     /// What it has printed last.
     pub(crate) last_lines: Vec<String>,
+    /// Its TCP connections.
+    #[serde(default)]
+    pub(crate) sockets: Vec<Socket>,
 }
 
 /// Looks at all of them at once.
@@ -95,24 +104,42 @@ pub(crate) fn look_at_all(subjects: &[Subject]) -> Vec<RankEvidence> {
 
 /// What is known of a worker without looking at it.
 fn not_seen(subject: &Subject) -> RankEvidence {
-    RankEvidence {
-        signs: RankSigns {
-            node: subject.node.clone(),
-            rank: Rank(subject.rank),
-            local_rank: LocalRank(subject.local_rank),
-            pid: u32::try_from(subject.pid).unwrap_or(0),
-            step: subject.step,
-            activity: subject.activity,
-            kernel: KernelState::Unknown,
-            wchan: None,
-            doing: Doing::Unknown,
-            stack: Vec::new(),
-            still: false,
-            cpu: 0.0,
-        },
-        process: None,
-        stacks: Vec::new(),
-        last_lines: subject.last_lines.clone(),
+    let place = (Rank(subject.rank), LocalRank(subject.local_rank));
+    let mut evidence = RankEvidence::unknown(&subject.node, place, KernelState::Unknown);
+    evidence.signs.pid = u32::try_from(subject.pid).unwrap_or(0);
+    evidence.signs.step = subject.step;
+    evidence.signs.activity = subject.activity;
+    evidence.last_lines.clone_from(&subject.last_lines);
+    evidence
+}
+
+impl RankEvidence {
+    /// A rank of which no more is known than where it runs, and perhaps that nothing is heard from there.
+    pub(crate) fn unknown(
+        node: &NodeName,
+        (rank, local_rank): (Rank, LocalRank),
+        kernel: KernelState,
+    ) -> RankEvidence {
+        RankEvidence {
+            signs: RankSigns {
+                node: node.clone(),
+                rank,
+                local_rank,
+                pid: 0,
+                step: None,
+                activity: None,
+                kernel,
+                wchan: None,
+                doing: Doing::Unknown,
+                stack: Vec::new(),
+                still: false,
+                cpu: 0.0,
+            },
+            process: None,
+            stacks: Vec::new(),
+            last_lines: Vec::new(),
+            sockets: Vec::new(),
+        }
     }
 }
 

@@ -23,7 +23,10 @@ mod journal;
 mod keeper;
 mod managed_etcd;
 mod output;
-#[expect(dead_code, reason = "evidence is asked for once stalls are judged")]
+#[expect(
+    dead_code,
+    reason = "events of streams say when they happened and whom they mean, whether or not anybody asks"
+)]
 mod peers;
 mod probes;
 mod program_call;

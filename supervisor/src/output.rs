@@ -111,7 +111,7 @@ pub(crate) struct OutputSettings {
 }
 
 /// What the agent is told about output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OutputEvent {
     /// A training step number was seen. Sent when it changes, at most once per piece of output that was read.
     Step {
@@ -121,6 +121,17 @@ pub(crate) enum OutputEvent {
         local_rank: u32,
         /// The step.
         step: u64,
+    },
+    /// A loss was seen. Sent at most once per piece of output that was read: for one that is no number, where there is one.
+    Loss {
+        /// Generation of the worker.
+        generation: u64,
+        /// Rank of the worker on this node.
+        local_rank: u32,
+        /// The last step that was seen.
+        step: Option<u64>,
+        /// The loss; it may be infinite, or no number.
+        loss: f64,
     },
     /// Output had to be dropped. Sent when a stall begins to cost something, not for each line.
     Dropped {

@@ -41,18 +41,10 @@ use steadfast_core::Instant;
 use crate::clock;
 
 pub(crate) use self::client::{LinkState, PeerClient, PeerOrder, PeerTarget};
-pub(crate) use self::digest::Digest;
+pub(crate) use self::digest::{Digest, Movement};
 pub(crate) use self::event::{CloseReason, EvidenceBundle, EvidenceFailure, PeerEvent};
 pub(crate) use self::identity::{AgentEndpoint, Fingerprint, PeerIdentity};
-#[cfg_attr(
-    not(test),
-    expect(
-        unused_imports,
-        reason = "evidence is asked for once stalls are judged"
-    )
-)]
-pub(crate) use self::server::{EvidenceBounds, OrderError};
-pub(crate) use self::server::{PeerServer, PeerSettings};
+pub(crate) use self::server::{EvidenceBounds, PeerServer, PeerSettings};
 pub(crate) use self::violation::Violation;
 
 /// Version of what goes over a stream. Both ends must speak the same.

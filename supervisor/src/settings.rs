@@ -9,6 +9,7 @@ mod checkpoints;
 mod command;
 mod coordination;
 mod elastic;
+mod numeric;
 mod per_rank;
 mod slurm_step;
 mod stall;
@@ -25,6 +26,7 @@ pub(crate) use self::coordination::{
     CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace,
 };
 pub(crate) use self::elastic::{Elastic, Grow, NodeRange, Witness};
+pub(crate) use self::numeric::OnNan;
 pub(crate) use self::per_rank::{PerRank, Std};
 pub(crate) use self::slurm_step::SlurmStep;
 pub(crate) use self::stall::{Stall, StallAction};
@@ -69,8 +71,12 @@ pub(crate) struct Settings {
     pub(crate) stop_grace: Duration,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// How long a checkpoint may take that was asked for before something that can wait for it.
+    pub(crate) checkpoint_timeout: Duration,
     /// What is done about a training that has stalled.
     pub(crate) stall: Stall,
+    /// What is done about a loss that is no number, or runs away.
+    pub(crate) on_nan: OnNan,
     /// Size limit of a worker's core dump.
     pub(crate) core_size: CoreSize,
     /// Whether the workers get a cgroup of their own (option `cgroup`, `--cgroup auto|off`, default `auto`).

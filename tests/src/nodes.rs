@@ -45,6 +45,7 @@ pub struct Nodes {
     shared: TempDir,
     life: RefCell<Life>,
     steps: u64,
+    save_every: u64,
     count: u8,
 }
 
@@ -72,6 +73,7 @@ impl Nodes {
                 .unwrap(),
             life: RefCell::default(),
             steps: STEPS,
+            save_every: 5,
             count: nodes,
         })
     }
@@ -80,6 +82,13 @@ impl Nodes {
     #[must_use]
     pub fn with_steps(mut self, steps: u64) -> Nodes {
         self.steps = steps;
+        self
+    }
+
+    /// A checkpoint every so many steps, instead of every five.
+    #[must_use]
+    pub fn saving_every(mut self, steps: u64) -> Nodes {
+        self.save_every = steps;
         self
     }
 
@@ -356,7 +365,7 @@ impl Nodes {
             format!("--steps={}", self.steps),
             format!("--step-time={step_seconds}"),
             "--log-every=1".to_owned(),
-            "--checkpoint-every=5".to_owned(),
+            format!("--checkpoint-every={}", self.save_every),
             format!("--checkpoint-dir={}", path("checkpoints")),
             format!("--json-log={}", path("life.jsonl")),
             format!("--beat={BEAT_SECONDS}"),

@@ -29,6 +29,8 @@ fn names(job: &Job) -> Vec<String> {
     let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
+    // What Steadfast itself remembers.
+    names.retain(|name| name != ".steadfast");
     names.sort();
     names
 }

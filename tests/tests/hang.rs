@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "this is test code")]
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -15,7 +17,7 @@ const LEARNED: u64 = 15;
 /// The toy job with four ranks, in which a rank hangs when a file says so.
 fn toy(options: &[&str], steps: &str) -> Launch {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let wrapper = root.join("python/hanging.py");
+    let wrapper = root.join("../chaos/src/bench/hangs/hanging.py");
     let script = root.join("../examples/train_toy.py");
     let options: Vec<&str> = ["--nproc-per-node", "4", "--restart-grace", "100ms"]
         .iter()
@@ -88,6 +90,57 @@ fn a_rank_that_is_stopped_is_named_and_the_job_restarted() {
     assert!(send(pid, Signal::SIGSTOP));
     let judged = recovers_from(job, 2, "hang");
     assert_eq!(judged["confidence"], "strong", "{judged:#}");
+}
+
+/// Answers one question as NCCL does, and returns the address.
+fn nccl() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        for line in lines.map_while(Result::ok) {
+            let answer: &[u8] = match line.as_str() {
+                "CLIENT PROTOCOL 2" => b"SERVER PROTOCOL 2\n",
+                "SET FORMAT json" => b"ERROR: unknown format\n",
+                "VERBOSE STATUS" => {
+                    b"#0-0 (cf26) INCOMPLETE\n  Missing communicator data from 1 rank\n  The missing rank: 2\n"
+                }
+                _ => b"OK\n",
+            };
+            stream.write_all(answer).unwrap();
+            if line == "VERBOSE STATUS" {
+                return;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn what_nccl_says_of_the_job_is_kept() {
+    if !Requirement::Python.met() {
+        return;
+    }
+    let job = toy(&["--stall", "report"], "1000000")
+        .env("NCCL_RAS_ADDR", &nccl())
+        .start();
+    reached(&job, 1, LEARNED);
+    job.touch("data-2");
+    let about = job.eventually("the evidence", |job| {
+        let judged = job.journal_of("stall.judged").into_iter().next()?;
+        let directory = Path::new(judged["evidence"].as_str()?).to_owned();
+        // The index is written last.
+        directory.join("index.json").exists().then_some(directory)
+    });
+    let node: Value =
+        serde_json::from_slice(&std::fs::read(about.join("node-node.json")).unwrap()).unwrap();
+    let said = node["nccl"][0].as_str().unwrap();
+    assert!(
+        said.contains("cf26: INCOMPLETE") && said.ends_with("rank 2"),
+        "{said}"
+    );
+    assert!(about.join("node-node.nccl.txt").is_file());
 }
 
 #[test]

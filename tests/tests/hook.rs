@@ -115,7 +115,7 @@ assert asked == [12, 13], asked
     when_said(&job, "started");
     let mut pages = PageDirectory::new(job.pages_dir(1, 0));
     pages.scan();
-    assert_eq!(pages.request_checkpoint(12), 1);
+    assert_eq!(pages.request_checkpoint(12, 0), 1);
     job.touch("asked");
     job.wait().ended_with(0);
 }

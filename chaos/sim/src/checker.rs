@@ -128,6 +128,8 @@ pub(crate) struct Checker {
     registered: BTreeSet<String>,
     /// Something that an operator asked for is in the store.
     asked_is_stored: bool,
+    /// Step of the newest checkpoint that was committed.
+    committed: Option<u64>,
     finished: BTreeMap<usize, (i64, String)>,
     late: BTreeSet<usize>,
 }
@@ -160,6 +162,7 @@ impl Checker {
             stops_recorded: BTreeMap::new(),
             registered: BTreeSet::new(),
             asked_is_stored: false,
+            committed: None,
             finished: BTreeMap::new(),
             late: BTreeSet::new(),
         }

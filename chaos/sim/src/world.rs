@@ -9,6 +9,7 @@ mod fences;
 mod keepers;
 mod leading;
 mod outages;
+mod saving;
 mod training;
 mod watches;
 
@@ -25,6 +26,7 @@ use crate::node::{Keeper, Links, Node};
 use crate::queue::Queue;
 use crate::random::Random;
 use crate::schedule::Schedule;
+use saving::Saving;
 use training::Training;
 
 /// Virtual microseconds in a millisecond.
@@ -93,6 +95,7 @@ pub(crate) struct World {
     healed: bool,
     nodes: Vec<Node>,
     training: Training,
+    saving: Saving,
     checker: Checker,
     landed: BTreeMap<&'static str, u64>,
     traffic: Traffic,
@@ -138,6 +141,7 @@ impl World {
             healed: false,
             nodes,
             training: Training::default(),
+            saving: Saving::default(),
             checker,
             landed: BTreeMap::new(),
             traffic: Traffic::default(),

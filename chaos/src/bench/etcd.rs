@@ -212,7 +212,7 @@ impl Operations {
 }
 
 /// A runtime on this thread, as the agent has one.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -220,7 +220,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// The settings of the etcd at an address as `--coord` takes it.
-pub(super) fn settings_of(uri: &str) -> Result<EtcdSettings, Failure> {
+pub(crate) fn settings_of(uri: &str) -> Result<EtcdSettings, Failure> {
     EtcdSettings::from_uri(uri).map_err(|error| Failure::Unexpected(error.to_string()))
 }
 

@@ -213,12 +213,12 @@ impl Drop for Program {
 }
 
 /// A process id as the system's calls want it.
-pub(super) fn pid_of(pid: u32) -> Option<Pid> {
+pub(crate) fn pid_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
 /// The program with this name in the directories of `PATH`.
-pub(super) fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
@@ -227,7 +227,7 @@ pub(super) fn on_path(name: &str) -> Option<PathBuf> {
 
 /// The `steadfast` to measure: the one that is named, else the one beside this program, else the
 /// one on `PATH`.
-pub(super) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+pub(crate) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let beside = || {
         let path = std::env::current_exe().ok()?.with_file_name("steadfast");
         path.is_file().then_some(path)
@@ -241,7 +241,7 @@ pub(super) fn steadfast_or_default(named: Option<PathBuf>) -> Result<PathBuf, Fa
 /// The Python that runs the workers: the one that is named, else `python3`. Asks it where it really
 /// is, since what is on `PATH` may be a script that first looks for the right one, which takes
 /// longer than Python itself.
-pub(super) fn python(named: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(crate) fn python(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let python = match named {
         Some(path) => path.to_owned(),
         None => on_path("python3").ok_or_else(|| Failure::NotFound("python3".to_owned()))?,
@@ -269,7 +269,7 @@ pub(super) fn temporary_directory() -> Result<tempfile::TempDir, Failure> {
 }
 
 /// Writes a file.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::write(path.display(), error))
 }
 

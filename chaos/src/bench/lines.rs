@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// The lines of a file, each of which is read once.
 #[derive(Debug)]
-pub(super) struct Lines<T> {
+pub(crate) struct Lines<T> {
     path: PathBuf,
     read_bytes: u64,
     holds: PhantomData<fn() -> T>,
@@ -20,7 +20,7 @@ pub(super) struct Lines<T> {
 
 impl<T: DeserializeOwned> Lines<T> {
     /// The file need not be there yet.
-    pub(super) fn of(path: PathBuf) -> Self {
+    pub(crate) fn of(path: PathBuf) -> Self {
         Self {
             path,
             read_bytes: 0,
@@ -29,7 +29,7 @@ impl<T: DeserializeOwned> Lines<T> {
     }
 
     /// The whole lines that have come since the last call.
-    pub(super) fn fresh(&mut self) -> Result<Vec<T>, Failure> {
+    pub(crate) fn fresh(&mut self) -> Result<Vec<T>, Failure> {
         let fresh = match read_from(&self.path, self.read_bytes) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -14,7 +14,7 @@ use steadfast_process::signals::Signals;
 use crate::failure::Failure;
 
 /// The monotonic clock in nanoseconds: the same one that workers read.
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
@@ -27,7 +27,7 @@ static INTERRUPTS: OnceLock<Signals> = OnceLock::new();
 
 /// From now on a signal that asks this program to end makes the waiting fail, so that everything
 /// that was started is ended on the way out. To be called before anything is started.
-pub(super) fn heed_interrupts() -> Result<(), Failure> {
+pub(crate) fn heed_interrupts() -> Result<(), Failure> {
     let signals =
         Signals::take_over(&INTERRUPTING).map_err(|error| Failure::read("signals", error))?;
     // A second call would find the signals blocked already; the first descriptor serves.
@@ -37,7 +37,7 @@ pub(super) fn heed_interrupts() -> Result<(), Failure> {
 
 /// Starts something whose signals are not blocked, as they would be if it had our mask. For that
 /// moment an interrupt has its usual effect here too.
-pub(super) fn with_open_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with_open_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if INTERRUPTS.get().is_none() {
         return start();
     }
@@ -49,7 +49,7 @@ pub(super) fn with_open_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io:
 }
 
 /// Lets time pass. For spacing measurements, never in place of a condition.
-pub(super) fn pause(duration: Duration) -> Result<(), Failure> {
+pub(crate) fn pause(duration: Duration) -> Result<(), Failure> {
     let until = now_ns() + nanos(duration);
     loop {
         let Some(left) = until.checked_sub(now_ns()).filter(|left| *left > 0) else {
@@ -68,7 +68,7 @@ pub(super) fn pause(duration: Duration) -> Result<(), Failure> {
 }
 
 /// Waits until one of the descriptors is ready, at most so long.
-pub(super) fn poll_for(descriptors: &mut [PollFd<'_>], at_most: Duration) -> bool {
+pub(crate) fn poll_for(descriptors: &mut [PollFd<'_>], at_most: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: at_most.subsec_nanos().into(),
@@ -78,7 +78,7 @@ pub(super) fn poll_for(descriptors: &mut [PollFd<'_>], at_most: Duration) -> boo
 
 /// Asks again and again, every few milliseconds, until there is an answer. `what` says what was
 /// waited for.
-pub(super) fn wait_for<T>(
+pub(crate) fn wait_for<T>(
     what: &str,
     at_most: Duration,
     mut ask: impl FnMut() -> Result<Option<T>, Failure>,
@@ -99,7 +99,7 @@ pub(super) fn wait_for<T>(
 }
 
 /// An error if somebody wants this program to end.
-pub(super) fn not_interrupted() -> Result<(), Failure> {
+pub(crate) fn not_interrupted() -> Result<(), Failure> {
     match INTERRUPTS.get().map(Signals::next) {
         None | Some(Ok(None)) => Ok(()),
         Some(Ok(Some(arrived))) => Err(Failure::Interrupted(arrived.signal.as_str())),

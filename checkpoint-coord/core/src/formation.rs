@@ -89,6 +89,7 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
             base_rank: Rank(world_size),
             boot: member.boot.clone(),
             location: member.location.clone(),
+            clears: false,
         });
         world_size = world_size.saturating_add(member.slots);
     }
@@ -105,6 +106,9 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
         restart_count: generation.restart_count(),
         why,
         witness_ms: 0,
+        resume: None,
+        save: None,
+        last_save: None,
         extra: BTreeMap::new(),
     })
 }
@@ -146,6 +150,7 @@ mod tests {
                 base_rank: Rank(0),
                 boot: String::new(),
                 location: Location::default(),
+                clears: false,
             })
             .collect();
         arrange(&available, &previous, limit)

@@ -22,6 +22,7 @@ pub(crate) enum KeyKind {
     Findings(Generation, NodeName),
     Ledger,
     Result,
+    Checkpoint(u64),
     Other,
 }
 
@@ -83,9 +84,25 @@ impl Keys {
         format!("{}findings/{}/{}", self.prefix, generation, escape(&node.0))
     }
 
+    /// What the leader has found by comparing all ranks of one generation. It lies among the findings, under a name that no
+    /// node can have.
+    pub fn verdict(&self, generation: Generation) -> String {
+        format!("{}findings/{generation}/%verdict", self.prefix)
+    }
+
     /// The job's memory of faults: restart budget, repeated failures, excluded nodes.
     pub fn ledger(&self) -> String {
         format!("{}job/ledger", self.prefix)
+    }
+
+    /// What the records of all committed checkpoints begin with.
+    pub fn checkpoints(&self) -> String {
+        format!("{}checkpoints/", self.prefix)
+    }
+
+    /// That the checkpoint of a step is committed.
+    pub fn checkpoint(&self, step: u64) -> String {
+        format!("{}checkpoints/{step}", self.prefix)
     }
 
     /// How the job ended.
@@ -113,6 +130,9 @@ impl Keys {
 fn nested_kind(rest: &str) -> KeyKind {
     if let Some(node) = rest.strip_prefix("members/") {
         return KeyKind::Member(NodeName(unescape(node)));
+    }
+    if let Some(step) = rest.strip_prefix("checkpoints/") {
+        return step.parse().map_or(KeyKind::Other, KeyKind::Checkpoint);
     }
     let parsed = rest
         .strip_prefix("findings/")
@@ -155,5 +175,13 @@ mod tests {
             KeyKind::Findings(Generation(7), node)
         );
         assert_eq!(keys.kind("/steadfast/other/plan"), KeyKind::Other);
+        let verdict = keys.kind(&keys.verdict(Generation(7)));
+        let KeyKind::Findings(Generation(7), unlike_any) = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert_ne!(
+            keys.findings(Generation(7), &unlike_any),
+            keys.verdict(Generation(7))
+        );
     }
 }

@@ -10,6 +10,8 @@ mod event;
 mod gathering;
 mod growing;
 mod progress;
+mod resuming;
+mod saving;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,8 @@ mod witness;
 mod writes;
 
 use std::time::Duration;
+
+use steadfast_proto::v1::Finding;
 
 use crate::{
     Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request,
@@ -27,6 +31,7 @@ pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
 use gathering::Gathering;
 use growing::Growing;
 use progress::Progress;
+use saving::Saving;
 use standing::{Seen, Standing};
 
 /// How long to wait before a write that failed or was refused is tried again, when nothing else changes.
@@ -70,6 +75,9 @@ pub struct Leader {
     progress: Progress,
     gathering: Gathering,
     growing: Growing,
+    saving: Saving,
+    /// What comparing all ranks has shown, until it stands in the store.
+    verdict: Option<Finding>,
 }
 
 impl Leader {
@@ -89,6 +97,8 @@ impl Leader {
             progress: Progress::default(),
             gathering: Gathering::default(),
             growing: Growing::default(),
+            saving: Saving::default(),
+            verdict: None,
         }
     }
 
@@ -133,6 +143,13 @@ impl Leader {
     /// counts as lost only when its lease has ended. Send a [`LeaderEvent::Tick`] after it.
     pub fn note_silence(&mut self, node: &NodeName, silent: bool) {
         self.progress.note_silence(node, silent);
+    }
+
+    /// Takes in what comparing the ranks of all nodes has shown: a finding about a rank that may be another node's. If it is
+    /// about the generation that runs, and that cannot survive it, the generation ends, and the finding is written in the
+    /// same transaction. Send a [`LeaderEvent::Tick`] after it.
+    pub fn note_verdict(&mut self, finding: Finding) {
+        self.verdict = Some(finding);
     }
 
     /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.
@@ -224,10 +241,10 @@ impl Leader {
     ) {
         self.gathering.pause();
         let standings = self.standings(now, plan);
-        if standings
+        let all_completed = standings
             .iter()
-            .all(|(_, standing)| *standing == Standing::Completed)
-        {
+            .all(|(_, standing)| *standing == Standing::Completed);
+        if all_completed && !saving::ends_after(plan) {
             self.succeed(plan, effects);
         } else if standings.iter().all(|(_, standing)| standing.is_over()) {
             if self.await_safety(now, spec, plan, &standings, effects) {
@@ -238,9 +255,11 @@ impl Leader {
             let reason = format!("waiting for the workers to be stopped on {waiting}");
             self.set(LeaderState::Draining(plan.generation), &reason);
         } else if let Some(phase) = self.reason_to_drain(plan, &standings) {
-            self.drain(plan, phase, effects);
+            self.save_and_drain(now, plan, &standings, phase, effects);
         } else if let Some(phase) = self.reason_to_grow(now, spec, plan) {
-            self.drain(plan, phase, effects);
+            self.save_and_drain(now, plan, &standings, phase, effects);
+        } else if self.save_and_go_on(now, plan, &standings, effects) {
+            // The reason was set there.
         } else if let Some(witness_ms) = self.wider_witness(now, spec, plan) {
             let wider = Course {
                 witness_ms,
@@ -268,7 +287,9 @@ impl Leader {
             let signal = match request.kind {
                 RequestKind::Stop { signal, .. } => signal,
                 // The others are stopped as for any restart, whatever the signal was that the one got.
-                RequestKind::Restart | RequestKind::Leave { .. } => TERMINATE,
+                RequestKind::Restart
+                | RequestKind::Checkpoint { .. }
+                | RequestKind::Leave { .. } => TERMINATE,
             };
             return Some(PlanPhase::Drain {
                 signal,
@@ -280,6 +301,7 @@ impl Leader {
             .view
             .findings_of(plan.generation)
             .into_iter()
+            .chain(self.verdict_on(plan.generation).cloned())
             .find(crate::member::is_fatal)
             .map(|finding| finding.summary);
         let silent = standing::list(standings, |standing| *standing == Standing::Silent);
@@ -296,6 +318,12 @@ impl Leader {
                 format!("the generation has ended on {ending}")
             }),
         })
+    }
+
+    /// What comparing all ranks of that generation has shown.
+    fn verdict_on(&self, generation: Generation) -> Option<&Finding> {
+        let verdict = self.verdict.as_ref();
+        verdict.filter(|verdict| verdict.generation == generation.0)
     }
 
     fn set_running(&mut self, plan: &Plan, standings: &[(NodeName, Standing)]) {
@@ -338,7 +366,7 @@ impl Leader {
             .cloned()
     }
 
-    fn requests(&self) -> impl Iterator<Item = &Request> {
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
         let members = self.view.members().values();
         let of_members = members.filter_map(|record| record.value.request.as_ref());
         let of_the_plan = self.view.plan().and_then(|plan| plan.value.phase.request());

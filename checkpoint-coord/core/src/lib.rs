@@ -26,6 +26,7 @@ mod keys;
 mod leader;
 mod lease;
 mod member;
+mod numeric;
 mod records;
 mod stall;
 mod store;
@@ -45,11 +46,13 @@ pub use member::{
     KeeperStop, Member, MemberEffect, MemberEvent, MemberSettings, MemberState, OperatorRequest,
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
+pub use numeric::{LossFinding, LossTrouble, LossWatch};
 pub use records::{
-    AgentEndpoint, Course, EndRule, Endpoint, Exclusion, FindingsRecord, Grow, JobOutcome,
-    JobResult, JobSpec, LeaderRecord, Ledger, Location, MemberPhase, MemberRecord,
-    PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase, RECORD_VERSION, RecordError,
-    Request, RequestKind, WitnessMode, WitnessReport,
+    AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
+    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,
+    MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase,
+    RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans, SaveOrder,
+    SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
 };
 pub use stall::{
     Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,

@@ -6,6 +6,7 @@ mod event;
 mod leaving;
 mod report;
 mod resume;
+mod saving;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -18,8 +19,8 @@ use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, Request, RequestKind,
-    Revision, View,
+    CheckpointReport, Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, Request,
+    RequestKind, Revision, View,
 };
 
 pub use event::{
@@ -71,6 +72,14 @@ pub struct Member {
     request: Option<Request>,
     /// Whether a signal asked for the stop; then it does not wait for the store.
     urgent: bool,
+    /// Whether somebody wants everything to end at once.
+    insisted: bool,
+    /// When the request was made.
+    asked_at: Option<Instant>,
+    /// Whether the agent was told that the stop waits for a checkpoint.
+    postponed: bool,
+    /// What we can vouch for in the checkpoint directory.
+    checkpoints: Option<CheckpointReport>,
     work: Option<Work>,
     /// Workers of any generation that survived SIGKILL; this keeper's node is not fit for others.
     unkillable: BTreeSet<LocalRank>,
@@ -109,6 +118,10 @@ impl Member {
             next_port: 0,
             request: None,
             urgent: false,
+            insisted: false,
+            asked_at: None,
+            postponed: false,
+            checkpoints: None,
             work: None,
             unkillable: BTreeSet::new(),
             extra: BTreeMap::new(),
@@ -130,6 +143,7 @@ impl Member {
             return effects;
         }
         let kill = matches!(event, MemberEvent::Interrupt { count, .. } if count >= 2);
+        self.insisted |= kill;
         self.take_in(now, event, &mut effects);
         if self.resumed {
             self.advance(now, &mut effects);
@@ -253,9 +267,10 @@ impl Member {
                     }
                 };
                 let reason = format!("signal {signal} was received on {}", self.settings.node);
-                self.ask(kind, reason);
+                self.ask(now, kind, reason);
             }
-            MemberEvent::Operator(request) => self.take_in_request(request, effects),
+            MemberEvent::Operator(request) => self.take_in_request(now, request, effects),
+            MemberEvent::Checkpoints(report) => self.checkpoints = report,
             MemberEvent::Lease(lease) => {
                 self.settings.lease = Some(lease);
                 self.written = None;
@@ -311,6 +326,12 @@ impl Member {
             MemberEvent::Checkpoint { generation, step } if generation == work.generation => {
                 work.checkpoint = work.checkpoint.max(Some(step));
             }
+            MemberEvent::CanSave { generation, means } if generation == work.generation => {
+                work.saving.means = means;
+            }
+            MemberEvent::Saved { generation, step } if generation == work.generation => {
+                work.saving.saved = work.saving.saved.max(Some(step));
+            }
             MemberEvent::Fenced { generation, at } if generation == work.generation => {
                 work.note_fence(at);
             }
@@ -328,26 +349,31 @@ impl Member {
         }
     }
 
-    fn take_in_request(&mut self, request: OperatorRequest, effects: &mut Vec<MemberEffect>) {
+    fn take_in_request(
+        &mut self,
+        now: Instant,
+        request: OperatorRequest,
+        effects: &mut Vec<MemberEffect>,
+    ) {
         match request {
             OperatorRequest::Stop { grace, reason } => {
                 let kind = RequestKind::Stop {
                     signal: TERMINATE,
                     grace_ms: grace.map(milliseconds),
                 };
-                self.ask(kind, reason);
+                self.ask(now, kind, reason);
             }
             OperatorRequest::Leave { grace, reason } => {
                 let kind = RequestKind::Leave {
                     signal: TERMINATE,
                     grace_ms: grace.map(milliseconds),
                 };
-                self.ask(kind, reason);
+                self.ask(now, kind, reason);
             }
             OperatorRequest::Restart { reason } => {
                 let running = self.view.plan().is_some_and(|plan| plan.value.is_run());
                 if running && self.work.as_ref().is_some_and(Work::is_active) {
-                    self.ask(RequestKind::Restart, reason);
+                    self.ask(now, RequestKind::Restart, reason);
                 } else {
                     effects.push(MemberEffect::Say(format!(
                         "nothing to restart now: {}",
@@ -355,18 +381,40 @@ impl Member {
                     )));
                 }
             }
+            OperatorRequest::Checkpoint { number, reason } => {
+                self.ask(now, RequestKind::Checkpoint { number }, reason);
+            }
         }
     }
 
     /// Notes what somebody wants of the job. The first request to stop stands, and one to stop is more than one to leave.
-    fn ask(&mut self, kind: RequestKind, reason: String) {
+    fn ask(&mut self, now: Instant, kind: RequestKind, reason: String) {
         let stops = matches!(kind, RequestKind::Stop { .. });
-        if self.stop_request().is_none() && (stops || self.leave_request().is_none()) {
+        let generation = self.generation();
+        let restarts = |request: &Request| {
+            request.kind == RequestKind::Restart && request.generation == generation
+        };
+        let is_less = matches!(kind, RequestKind::Checkpoint { .. })
+            && self.request.as_ref().is_some_and(restarts);
+        if self.stop_request().is_none() && (stops || self.leave_request().is_none()) && !is_less {
+            self.asked_at = Some(now);
+            self.postponed = false;
             self.request = Some(Request {
-                generation: self.generation(),
+                generation,
                 kind,
+                save_ms: milliseconds(self.save_window(kind)),
                 reason,
             });
+        }
+    }
+
+    /// For how long a checkpoint may be waited for before a request is carried out.
+    fn save_window(&self, kind: RequestKind) -> Duration {
+        match kind {
+            RequestKind::Stop { grace_ms, .. } | RequestKind::Leave { grace_ms, .. } => {
+                saving::window(self.stop_grace(grace_ms))
+            }
+            RequestKind::Restart | RequestKind::Checkpoint { .. } => self.settings.save_timeout,
         }
     }
 

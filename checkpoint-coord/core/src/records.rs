@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The values in the store: JSON with a version; fields that this version does not know survive a rewrite.
 
+mod checkpoint;
 mod course;
 mod ledger;
 mod member;
@@ -17,6 +18,10 @@ use steadfast_proto::v1::Finding;
 
 use crate::{Incarnation, NodeName, Text};
 
+pub use checkpoint::{
+    CheckpointReport, CommitRecord, Resume, ResumePoint, SaveMeans, SaveOrder, SaveOutcome,
+    WholeCheckpoint,
+};
 pub use course::{Course, Place, Places};
 pub use ledger::{Exclusion, Ledger};
 pub use member::{

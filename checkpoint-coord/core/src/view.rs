@@ -9,9 +9,9 @@ use steadfast_proto::v1::Finding;
 
 use crate::keys::KeyKind;
 use crate::{
-    Change, ChangeBatch, Course, FindingsRecord, Generation, JobResult, JobSpec, KeyValue, Keys,
-    LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Places, Plan, RecordError, Request,
-    Revision,
+    Change, ChangeBatch, CommitRecord, Course, FindingsRecord, Generation, JobResult, JobSpec,
+    KeyValue, Keys, LeaderRecord, LeaseId, Ledger, MemberRecord, NodeName, Places, Plan,
+    RecordError, Request, Revision,
 };
 
 /// A record and where it stands in the store's history.
@@ -44,6 +44,7 @@ pub struct View {
     findings: BTreeMap<(Generation, NodeName), Versioned<FindingsRecord>>,
     ledger: Option<Versioned<Ledger>>,
     result: Option<Versioned<JobResult>>,
+    committed: BTreeMap<u64, Versioned<CommitRecord>>,
     unreadable: BTreeMap<String, RecordError>,
 }
 
@@ -63,6 +64,7 @@ impl View {
             findings: BTreeMap::new(),
             ledger: None,
             result: None,
+            committed: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         };
         for entry in entries {
@@ -195,6 +197,11 @@ impl View {
         self.result.as_ref().map(|record| &*record.value)
     }
 
+    /// The committed checkpoints, by step.
+    pub fn committed(&self) -> &BTreeMap<u64, Versioned<CommitRecord>> {
+        &self.committed
+    }
+
     /// Records that could not be read.
     pub fn unreadable(&self) -> impl Iterator<Item = &RecordError> {
         self.unreadable.values()
@@ -254,6 +261,7 @@ impl View {
             KeyKind::Findings(generation, node) => {
                 replace_in(&mut self.findings, (generation, node), entry)
             }
+            KeyKind::Checkpoint(step) => replace_in(&mut self.committed, step, entry),
             KeyKind::Other => None,
         };
         if let Some(problem) = problem {
@@ -338,6 +346,7 @@ mod tests {
                 request: Some(Request {
                     generation: Generation(generation),
                     kind: RequestKind::Restart,
+                    save_ms: 0,
                     reason: String::new(),
                 }),
                 why: String::new(),

@@ -41,13 +41,19 @@ impl Checked {
         self.problems.is_empty()
     }
 
+    /// The only world size that can load it, if that matters.
+    #[must_use]
+    pub fn only_for(&self) -> Option<u32> {
+        match self.sizes {
+            Sizes::Same => self.world_size,
+            Sizes::Any => None,
+        }
+    }
+
     /// Whether a world of this size can load it.
     #[must_use]
     pub fn fits(&self, world_size: u32) -> bool {
-        match (self.sizes, self.world_size) {
-            (Sizes::Same, Some(saved)) => saved == world_size,
-            _ => true,
-        }
+        self.only_for().is_none_or(|saved| saved == world_size)
     }
 }
 

@@ -71,8 +71,11 @@ pub(crate) fn flaw(path: &Path, size: u64) -> io::Result<Option<String>> {
     if ends(&[".safetensors"]) {
         return safetensors::flaw(&whole);
     }
-    if ends(&[".pt", ".pth", ".ckpt", ".bin"]) {
+    if ends(&[".pt", ".pth"]) {
         return torch_file::flaw(&whole);
+    }
+    if ends(&[".ckpt", ".bin"]) {
+        return torch_file::flaw_if_any(&whole);
     }
     zeros::flaw(&whole)
 }

@@ -23,6 +23,7 @@ mod content;
 mod durable;
 mod find;
 mod hash;
+mod identity;
 mod layout;
 mod layouts;
 mod listing;
@@ -34,7 +35,9 @@ pub mod tracker;
 
 pub use catalogue::{Catalogue, Known};
 pub use check::{Checked, Sizes, check};
+pub use durable::flush;
 pub use find::{FindError, Found, Selection, find};
+pub use identity::directory_id;
 pub use layout::{Layout, UnknownLayout};
 pub use listing::{FileFact, Listing};
 pub use manifest::{Comparison, Depth, Manifest, ManifestError};

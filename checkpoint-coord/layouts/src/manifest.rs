@@ -15,7 +15,7 @@ use crate::listing::{FileFact, Listing};
 use crate::problem::Problem;
 use crate::{durable, hash};
 
-const DIRECTORY: &str = ".steadfast";
+pub(crate) const DIRECTORY: &str = ".steadfast";
 const VERSION: u32 = 1;
 
 /// How closely files are looked at.

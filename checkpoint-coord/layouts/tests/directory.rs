@@ -54,6 +54,26 @@ fn metadata(file: &str, length: u8) -> Vec<u8> {
 }
 
 #[test]
+fn a_file_of_another_program_s_format_is_not_taken_for_a_torn_one_of_torch() {
+    let root = directory();
+    for (name, bytes, is_whole) in [
+        ("step-1.ckpt", &b"my own format, and no archive"[..], true),
+        ("step-2.ckpt", SMALL, true),
+        ("step-3.ckpt", &SMALL[..SMALL.len() / 2], false),
+        ("step-4.ckpt", &[0; 64][..], false),
+    ] {
+        write(&root.path().join(name), bytes);
+        let found = find(root.path(), &Selection::Auto).expect("readable");
+        let of_it = found
+            .iter()
+            .find(|found| found.path.ends_with(name))
+            .expect("it is a checkpoint");
+        let problems = check(of_it, &Selection::Auto).problems;
+        assert_eq!(problems.is_empty(), is_whole, "{name}: {problems:?}");
+    }
+}
+
+#[test]
 fn a_save_into_the_same_directory_again_is_torn_although_all_is_there() {
     let root = directory();
     let step = root.path().join("step-5");

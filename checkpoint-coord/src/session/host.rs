@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::{
-    Generation, Instant, JobResult, MemberEffect, MemberEvent, NodeName, Plan, Transaction,
+    Generation, Instant, JobResult, MemberEffect, MemberEvent, NodeName, Plan, SaveOrder,
+    SaveOutcome, Transaction,
 };
+use steadfast_proto::v1::Finding;
 use tokio::sync::{mpsc, watch};
 
 use super::{Peers, StatusView};
@@ -28,7 +30,7 @@ pub struct SessionPorts {
 }
 
 /// What an agent hears of other nodes beside the store. It makes the leader faster, but proves nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Hint {
     /// Workers of another node have made a step.
     Step {
@@ -44,6 +46,8 @@ pub enum Hint {
         /// Whether it is silent.
         silent: bool,
     },
+    /// What comparing the ranks of all nodes has shown. A session that does not lead drops it.
+    Verdict(Box<Finding>),
 }
 
 /// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.
@@ -84,6 +88,25 @@ pub enum HostEffect {
         /// For how long after a step that all its workers made that step vouches for them; zero if it does not.
         witness: Duration,
     },
+    /// Ask this node's workers for a checkpoint; `None`: it is not wanted any more.
+    Save {
+        /// Their generation.
+        generation: Generation,
+        /// What is wanted.
+        order: Option<SaveOrder>,
+    },
+    /// What has become of a checkpoint that was asked for.
+    SaveEnded {
+        /// The generation that was asked.
+        generation: Generation,
+        /// What has become of it.
+        outcome: SaveOutcome,
+    },
+    /// A stop that was asked for waits so long at most, for a checkpoint.
+    Postpone {
+        /// At most so long.
+        within: Duration,
+    },
     /// Tell the user.
     Say(String),
     /// The job has ended. The last effect.
@@ -108,6 +131,15 @@ impl HostEffect {
                 reason,
             },
             MemberEffect::KillNow { generation } => Self::KillNow { generation },
+            MemberEffect::Save { generation, order } => Self::Save { generation, order },
+            MemberEffect::SaveEnded {
+                generation,
+                outcome,
+            } => Self::SaveEnded {
+                generation,
+                outcome,
+            },
+            MemberEffect::Postpone { within } => Self::Postpone { within },
             MemberEffect::Say(text) => Self::Say(text),
             MemberEffect::Finish(result) => Self::Finish(result),
         })

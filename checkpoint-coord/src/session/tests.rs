@@ -390,7 +390,11 @@ async fn an_operator_stops_a_running_job() {
     let HostEffect::Stop { grace, .. } = &effect else {
         panic!("{effect:?}");
     };
-    assert_eq!(*grace, Duration::from_secs(1));
+    // What of it has gone by since it was asked for is not given again.
+    assert!(
+        *grace <= Duration::from_secs(1) && !grace.is_zero(),
+        "{grace:?}"
+    );
     life.tell(host.carry_out(effect)).await;
     let effect = life.effects.recv().await.unwrap();
     let HostEffect::Finish(result) = effect else {

@@ -96,11 +96,11 @@ impl PageDirectory {
 
     /// Asks every process with a page for a checkpoint at `step`, as [`PageFile::request_checkpoint`] does. Returns how
     /// many have been asked.
-    pub fn request_checkpoint(&self, step: u64) -> usize {
+    pub fn request_checkpoint(&self, step: u64, hold_until_ns: u64) -> usize {
         self.pages
             .values()
             .filter(|entry| match entry {
-                Entry::Open(file, _) => file.request_checkpoint(step).is_ok(),
+                Entry::Open(file, _) => file.request_checkpoint(step, hold_until_ns).is_ok(),
                 Entry::Ignored => false,
             })
             .count()

@@ -105,15 +105,18 @@ impl PageFile {
         Ok(None)
     }
 
-    /// Asks the process for a checkpoint at the first step that is `step` or later. All ranks of a job save together, so
-    /// the step must be one that none of them has reached.
+    /// Asks the process for a checkpoint at the first step that is `step` or later; 0 takes that back. All ranks of a job
+    /// save together, so the step must be one that none of them has reached. Until `hold_until_ns` of the monotonic clock,
+    /// or until it is taken back, a process that has saved makes no further step; 0: it goes on.
     ///
     /// # Errors
     ///
     /// What the system says when the page cannot be written.
-    pub fn request_checkpoint(&self, step: u64) -> io::Result<()> {
-        self.file
-            .write_all_at(&step.to_le_bytes(), REQUEST_AT as u64)
+    pub fn request_checkpoint(&self, step: u64, hold_until_ns: u64) -> io::Result<()> {
+        let mut request = [0; 16];
+        request[..8].copy_from_slice(&step.to_le_bytes());
+        request[8..].copy_from_slice(&hold_until_ns.to_le_bytes());
+        self.file.write_all_at(&request, REQUEST_AT as u64)
     }
 
     fn copy(&self) -> Result<Bytes, PageFault> {

@@ -12,6 +12,8 @@ use super::{Page, PagePhase, PageStep, StepSource};
 pub const PAGE_SIZE: usize = 4096;
 /// Where the supervisor writes the step at which it wants a checkpoint.
 pub(super) const REQUEST_AT: usize = 64;
+/// Where the process writes when it last looked there.
+const ASKED_AT: usize = 256;
 
 const MAGIC: &[u8; 8] = b"STDFPAGE";
 const VERSION: u32 = 1;
@@ -19,6 +21,8 @@ const STEP_AT: usize = 128;
 const STATE_AT: usize = 192;
 const PATH_AT: usize = 512;
 const LONGEST_PATH: usize = 1022;
+/// The bits of a loss that was reported and is no number; any other that is none means that none was reported.
+const NOT_A_NUMBER: u64 = 0x7ff8_0000_0000_0001;
 
 pub(super) type Bytes = [u8; PAGE_SIZE];
 
@@ -60,6 +64,7 @@ pub(super) fn read(bytes: &Bytes) -> Option<Page> {
         generation: u64_at(bytes, 32),
         created_ns: u64_at(bytes, 40),
         checkpoint_request: unless_0(u64_at(bytes, REQUEST_AT)),
+        asked_ns: unless_0(u64_at(bytes, ASKED_AT)),
         step: source.map(|source| PageStep {
             number: u64_at(bytes, STEP_AT + 8),
             source,
@@ -71,7 +76,7 @@ pub(super) fn read(bytes: &Bytes) -> Option<Page> {
         collectives: (issued != 0).then_some((issued, finished)),
         checkpoint_done: unless_0(u64_at(bytes, STATE_AT + 40)),
         checkpoint_path: path(bytes),
-        loss: (!loss.is_nan()).then_some(loss),
+        loss: (!loss.is_nan() || loss.to_bits() == NOT_A_NUMBER).then_some(loss),
     })
 }
 

@@ -33,6 +33,7 @@ fn bytes() -> Vec<u8> {
     put(232, &6u64.to_le_bytes());
     put(240, &0.5f64.to_le_bytes());
     put(248, &8u64.to_le_bytes());
+    put(256, &(NOW - 4).to_le_bytes());
     put(512, &5u16.to_le_bytes());
     put(514, b"/ckpt");
     bytes
@@ -76,15 +77,29 @@ fn every_field_is_where_the_documentation_says() {
         phase_ns: NOW - 3,
         collectives: None,
         checkpoint_request: None,
+        asked_ns: Some(NOW - 4),
         checkpoint_done: Some(6),
         checkpoint_path: Some("/ckpt".into()),
         loss: Some(0.5),
     };
     assert_eq!(pages.look(NOW).pages, [expected]);
-    assert_eq!(pages.request_checkpoint(12), 1);
+    assert_eq!(pages.request_checkpoint(12, 0), 1);
     assert_eq!(pages.look(NOW).pages[0].checkpoint_request, Some(12));
     let file = fs::read(directory.path().join("1.page")).unwrap();
     assert_eq!(file[64], 12, "where the process looks for it");
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_told_from_none() {
+    let with = |bits: u64| {
+        let mut page = bytes();
+        page[240..248].copy_from_slice(&bits.to_le_bytes());
+        let (_directory, mut pages) = directory_with(&page);
+        pages.look(NOW).pages[0].loss
+    };
+    assert!(with(0x7ff8_0000_0000_0001).is_some_and(f64::is_nan));
+    assert_eq!(with(f64::NAN.to_bits()), None);
+    assert_eq!(with(f64::INFINITY.to_bits()), Some(f64::INFINITY));
 }
 
 #[test]

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The job's checkpoints, looked at by a thread of its own: their file system may hang, and nothing else may hang with it.
 //!
-//! While the workers run, the thread looks once a second what is new. Before workers start it is asked which checkpoint
-//! they are to resume from; then, and only then, torn ones are moved aside and trackers corrected. An answer that nobody
-//! waits for any more changes nothing.
+//! While the workers run, the thread looks once a second what is new, and more often while a checkpoint is waited for that
+//! was asked for. When they have stopped it says what it can vouch for. Before workers start it makes sure that they find
+//! what they are to resume from; then, and only then, torn ones are moved aside and trackers corrected. An answer that
+//! nobody waits for any more changes nothing.
 
 mod choosing;
+mod watching;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc as commands;
 use std::thread;
 use std::time::Duration;
 
-use steadfast_checkpoints::{Catalogue, Depth, FindError, Manifest};
+use steadfast_core::CheckpointReport;
 use tokio::sync::{mpsc, oneshot};
 
-pub(super) use self::choosing::{Choice, Resume, ResumePoint};
+pub(super) use self::choosing::{Choice, Resume, ResumePoint, Task};
+use self::watching::Watch;
 use crate::settings::Checkpoints;
 
-/// How often the directory is looked at while workers run.
-const EVERY: Duration = Duration::from_secs(1);
-/// How long the start of workers waits for an answer. Usually there is one at once: what has not changed since the last
-/// look is not read again.
+/// How long an answer is waited for. Usually there is one at once: what has not changed since the last look is not read
+/// again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the thread has seen.
@@ -36,8 +36,30 @@ pub(super) enum CheckpointEvent {
         /// Where it is.
         path: PathBuf,
     },
+    /// The checkpoint that was waited for is there, and on stable storage.
+    Awaited {
+        /// The generation that was to make it.
+        generation: u64,
+        /// Its step.
+        step: u64,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// What this node can vouch for has changed.
+    Report(CheckpointReport),
     /// Something is wrong with the directory, in words.
     Note(String),
+}
+
+/// A checkpoint that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Awaited {
+    /// The generation that is to make it.
+    pub(super) generation: u64,
+    /// The first step that will do; 0 for any checkpoint that is not there yet.
+    pub(super) step: u64,
+    /// Whether a worker has said that it is done. Otherwise it counts when it does not change any more.
+    pub(super) is_said_done: bool,
 }
 
 /// The thread that looks.
@@ -48,11 +70,15 @@ pub(super) struct CheckpointWatch {
 
 #[derive(Debug)]
 enum Order {
-    Look,
-    Choose {
-        world_size: u32,
+    /// Say what this node can vouch for now.
+    Report(oneshot::Sender<CheckpointReport>),
+    /// Prepare the directory for workers that start.
+    Prepare {
+        task: Task,
         reply: oneshot::Sender<Choice>,
     },
+    /// Wait for a checkpoint, or do not wait any more.
+    Await(Option<Awaited>),
 }
 
 impl CheckpointWatch {
@@ -68,119 +94,23 @@ impl CheckpointWatch {
         Ok(Self { orders })
     }
 
-    /// Looks at what the workers that end now have left behind, so that the choice has to read less.
-    pub(super) fn look(&self) {
-        // Without the thread nothing is chosen either, and that is said then.
-        let _said_when_choosing = self.orders.send(Order::Look);
+    /// Waits for a checkpoint, which comes as [`CheckpointEvent::Awaited`]; `None`: waits no more.
+    pub(super) fn wait_for(&self, awaited: Option<Awaited>) {
+        // Without the thread nothing is vouched for either, and that is said then.
+        let _said_when_it_matters = self.orders.send(Order::Await(awaited));
     }
 
-    /// The checkpoint that a world of this size resumes from. `None` when the file system does not answer in time.
-    pub(super) async fn choose(&self, world_size: u32) -> Option<Choice> {
+    /// What this node can vouch for now. `None` when the file system does not answer in time.
+    pub(super) async fn report(&self) -> Option<CheckpointReport> {
+        let (reply, report) = oneshot::channel();
+        self.orders.send(Order::Report(reply)).ok()?;
+        tokio::time::timeout(PATIENCE, report).await.ok()?.ok()
+    }
+
+    /// Sees to it that workers find what they are to resume from. `None` when the file system does not answer in time.
+    pub(super) async fn prepare(&self, task: Task) -> Option<Choice> {
         let (reply, chosen) = oneshot::channel();
-        self.orders.send(Order::Choose { world_size, reply }).ok()?;
+        self.orders.send(Order::Prepare { task, reply }).ok()?;
         tokio::time::timeout(PATIENCE, chosen).await.ok()?.ok()
-    }
-}
-
-struct Watch {
-    settings: Checkpoints,
-    catalogue: Catalogue,
-    events: mpsc::UnboundedSender<CheckpointEvent>,
-    /// The whole ones that were there before, or have been told of.
-    told: BTreeSet<PathBuf>,
-    /// Whether the directory has been looked at before.
-    has_looked: bool,
-    /// What was said last of what is wrong.
-    said: Option<String>,
-}
-
-impl Watch {
-    fn new(settings: Checkpoints, events: mpsc::UnboundedSender<CheckpointEvent>) -> Self {
-        let selection = settings.layout.selection();
-        Self {
-            catalogue: Catalogue::new(settings.directory.clone(), selection),
-            settings,
-            events,
-            told: BTreeSet::new(),
-            has_looked: false,
-            said: None,
-        }
-    }
-
-    fn run(mut self, orders: &commands::Receiver<Order>) {
-        loop {
-            match orders.recv_timeout(EVERY) {
-                Ok(Order::Choose { world_size, reply }) => {
-                    self.look();
-                    // What is there now was made by nobody who is still to come.
-                    let wanted = || !reply.is_closed();
-                    let choice =
-                        choosing::choose(&mut self.catalogue, &self.settings, world_size, &wanted);
-                    self.tell_nothing_of_these();
-                    let _impatient = reply.send(choice);
-                }
-                Ok(Order::Look) | Err(commands::RecvTimeoutError::Timeout) => {
-                    self.look();
-                    self.tell();
-                }
-                Err(commands::RecvTimeoutError::Disconnected) => return,
-            }
-        }
-    }
-
-    fn look(&mut self) {
-        let wrong = match self.catalogue.look() {
-            Ok(_) => None,
-            Err(FindError { path, source }) => Some(format!(
-                "the checkpoint directory {} cannot be read: {source}",
-                path.display()
-            )),
-        };
-        if wrong != self.said {
-            if let Some(text) = &wrong {
-                // The agent is about to end.
-                drop(self.events.send(CheckpointEvent::Note(text.clone())));
-            }
-            self.said = wrong;
-        }
-        if !self.has_looked {
-            self.has_looked = true;
-            self.tell_nothing_of_these();
-        }
-    }
-
-    fn tell_nothing_of_these(&mut self) {
-        let whole = self.catalogue.all().into_iter();
-        let whole = whole.filter(|known| known.is_whole());
-        self.told = whole.map(|known| known.found.path.clone()).collect();
-    }
-
-    /// Tells of what is new, whole, and does not change any more.
-    fn tell(&mut self) {
-        let mut is_news = false;
-        for known in self.catalogue.all() {
-            if !known.is_whole() {
-                // It is being written again, and will be news once more.
-                self.told.remove(&known.found.path);
-                continue;
-            }
-            if !known.settled || !self.told.insert(known.found.path.clone()) {
-                continue;
-            }
-            is_news = true;
-            let written = Manifest::of(&known.found, &known.checked, Depth::Metadata)
-                .and_then(|manifest| manifest.write(&known.found));
-            if let Err(error) = written {
-                let text = format!("no manifest of {} is kept: {error}", known.found.name);
-                drop(self.events.send(CheckpointEvent::Note(text)));
-            }
-            drop(self.events.send(CheckpointEvent::Made {
-                step: known.found.step,
-                path: known.found.path.clone(),
-            }));
-        }
-        if is_news {
-            Manifest::prune(self.catalogue.directory());
-        }
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use steadfast_proto::v1::control_server::{Control, ControlServer};
 use steadfast_proto::v1::{
-    RestartReply, RestartRequest, StatusReply, StatusRequest, StopReply, StopRequest,
+    CheckpointReply, CheckpointRequest, DrainReply, DrainRequest, RestartReply, RestartRequest,
+    StatusReply, StatusRequest, StopReply, StopRequest,
 };
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
@@ -26,6 +27,10 @@ pub(super) enum ControlRequest {
     Stop(StopRequest, oneshot::Sender<StopReply>),
     /// Leave this generation and start the next.
     Restart(RestartRequest, oneshot::Sender<RestartReply>),
+    /// Make a checkpoint.
+    Checkpoint(CheckpointRequest, oneshot::Sender<CheckpointReply>),
+    /// Take this node out of it.
+    Drain(DrainRequest, oneshot::Sender<DrainReply>),
 }
 
 /// Serves the socket at `path` until the process ends.
@@ -84,14 +89,7 @@ impl Control for Service {
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
         authorise(&request)?;
         let stop = request.into_inner();
-        if stop
-            .grace_seconds
-            .is_some_and(|grace| !(0.0..=1e9).contains(&grace))
-        {
-            return Err(Status::invalid_argument(
-                "grace_seconds must be between 0 and 1e9",
-            ));
-        }
+        check_grace(stop.grace_seconds)?;
         self.ask(|reply| ControlRequest::Stop(stop, reply)).await
     }
 
@@ -104,6 +102,32 @@ impl Control for Service {
         self.ask(|reply| ControlRequest::Restart(restart, reply))
             .await
     }
+
+    async fn checkpoint(
+        &self,
+        request: Request<CheckpointRequest>,
+    ) -> Result<Response<CheckpointReply>, Status> {
+        authorise(&request)?;
+        let checkpoint = request.into_inner();
+        self.ask(|reply| ControlRequest::Checkpoint(checkpoint, reply))
+            .await
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainReply>, Status> {
+        authorise(&request)?;
+        let drain = request.into_inner();
+        check_grace(drain.grace_seconds)?;
+        self.ask(|reply| ControlRequest::Drain(drain, reply)).await
+    }
+}
+
+fn check_grace(seconds: Option<f64>) -> Result<(), Status> {
+    if seconds.is_some_and(|grace| !(0.0..=1e9).contains(&grace)) {
+        return Err(Status::invalid_argument(
+            "grace_seconds must be between 0 and 1e9",
+        ));
+    }
+    Ok(())
 }
 
 fn authorise<Message>(request: &Request<Message>) -> Result<(), Status> {

@@ -83,11 +83,12 @@ pub(super) fn session_settings(
     let shared = coordination.is_fenced();
     let lease = |ttl| if shared { ttl } else { LONE_LEASE };
     SessionSettings {
-        member,
         leader: LeaderSettings {
             shared,
+            save_timeout: member.save_timeout,
             ..LeaderSettings::default()
         },
+        member,
         lease_ttl: lease(elastic.lease),
         witness_lease_ttl: lease(elastic.witness_lease),
         patience: PATIENCE,

@@ -12,9 +12,11 @@ mod effects;
 mod ending;
 mod health;
 mod notices;
+mod numeric;
 mod opening;
 mod progress;
 mod requests;
+mod saving;
 mod stall;
 
 use std::os::fd::OwnedFd;
@@ -40,7 +42,8 @@ use super::pages::{PageEvent, PageWatch};
 use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
-use super::stall::StallDesk;
+use super::saving::SaveDesk;
+use super::stall::{Council, Enquiry, StallDesk};
 use super::{AgentError, launch};
 use crate::clock;
 use crate::hook::Hook;
@@ -76,8 +79,11 @@ struct Agent {
     pages: PageWatch,
     page_events: mpsc::UnboundedReceiver<PageEvent>,
     stall: StallDesk,
+    council: Council,
+    enquiry: Option<Enquiry>,
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
+    saving: SaveDesk,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,
@@ -122,7 +128,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             looked = agent.stall.next() => agent.on_looked(looked).await?,
             Some(event) = agent.kernel_log.recv() => agent.on_kernel_log(event).await?,
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
-            arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived),
+            arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived).await?,
             Some(event) = next_of_etcd(&mut agent.managed_etcd) => agent.on_managed_etcd(event)?,
             event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
@@ -163,8 +169,12 @@ impl Agent {
         for worker in self.welcome.workers.clone() {
             self.generation.attach(worker);
         }
-        self.tell(resume(&self.welcome, next_port)).await?;
         let incarnation = self.welcome.incarnation;
+        if incarnation == 1 {
+            // The first plan says where to resume.
+            self.tell_checkpoints().await?;
+        }
+        self.tell(resume(&self.welcome, next_port)).await?;
         if let Some(signal) = self.welcome.interrupts.first().copied() {
             self.tell(MemberEvent::Interrupt { signal, count: 1 })
                 .await?;
@@ -234,6 +244,12 @@ impl Agent {
                     .printed(generation, local_rank, step, since_ns);
                 self.tell_step(news).await?;
             }
+            OutputEvent::Loss {
+                generation,
+                local_rank,
+                step,
+                loss,
+            } => self.note_loss(generation, local_rank, step, loss).await?,
             OutputEvent::Dropped { stream, reason } => {
                 let text = format!(
                     "output of rank {} ({}) is dropped: {reason}",
@@ -271,7 +287,7 @@ impl Agent {
     async fn look_for_dying(&mut self) -> Result<(), AgentError> {
         self.fencing.look(clock::monotonic_ns());
         self.tell_progress().await?;
-        self.look_for_stall();
+        self.look_for_stall().await?;
         for sign in self.dying.look() {
             if let Some(worker) = self.generation.workers.get_mut(&sign.local_rank) {
                 worker.dying = true;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::{Instant, LocalRank, StallSettings, StallWatch};
+use steadfast_core::{Instant, LocalRank, LossWatch, StallSettings, StallWatch};
 use steadfast_health::Lockstep;
 use steadfast_health::progress_page::{Page, PagePhase};
 use steadfast_process::exit::Exit;
@@ -25,6 +25,8 @@ pub(super) struct Generation {
     pub(super) stopped: bool,
     /// Whether the user has been told of its first failure.
     pub(super) failure_told: bool,
+    /// What is wrong with its loss, in words, as the user was told.
+    pub(super) loss_trouble: Option<String>,
     /// The highest step that was seen in it.
     pub(super) step: Option<u64>,
     /// Which steps all workers of this node have made.
@@ -60,8 +62,14 @@ pub(super) struct Worker {
     /// The process with its leading page, and the signal upon which that writes its stacks.
     pub(super) trains: Option<(u32, Option<u32>)>,
     step_source: StepSource,
+    /// Whether the program asks whether a checkpoint is wanted, and at which step it is.
+    asks: bool,
+    /// Step of the last checkpoint that it has said is done.
+    checkpoint_done: Option<u64>,
     pub(super) dying: bool,
     pub(super) unkillable: bool,
+    /// Whether its loss is as a loss should be.
+    pub(super) losses: LossWatch,
 }
 
 impl Generation {
@@ -92,8 +100,11 @@ impl Generation {
                 phase: None,
                 trains: None,
                 step_source: StepSource::Nowhere,
+                asks: false,
+                checkpoint_done: None,
                 dying: false,
                 unkillable: false,
+                losses: LossWatch::default(),
             };
             self.workers
                 .entry(worker.view.local_rank)
@@ -136,6 +147,9 @@ impl Generation {
         if let Some(worker) = self.workers.get_mut(&local_rank) {
             worker.phase = Some(page.phase);
             worker.trains = Some((page.pid, page.stack_signal));
+            let is_at = page.step.is_some_and(|step| step.source.is_absolute());
+            worker.asks = page.asked_ns.is_some() && is_at;
+            worker.checkpoint_done = page.checkpoint_done;
             self.stall.shows(
                 LocalRank(local_rank),
                 activity(page.phase),
@@ -186,6 +200,41 @@ impl Generation {
         news.then_some(step)
     }
 
+    /// Whether all workers of this node would save at a step that they are given.
+    pub(super) fn all_ask(&self) -> bool {
+        let asks = |worker: &Worker| worker.asks || worker.ended_well();
+        self.workers.values().any(|worker| worker.asks) && self.workers.values().all(asks)
+    }
+
+    /// Whether a step was seen in it.
+    pub(super) fn has_trained(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// The process of each worker that trains, as far as it is known, else the worker itself.
+    pub(super) fn training_processes(&self) -> Vec<i32> {
+        let living = self
+            .workers
+            .values()
+            .filter(|worker| worker.view.exit.is_none());
+        living
+            .map(|worker| match worker.trains {
+                Some((pid, _)) => i32::try_from(pid).unwrap_or(worker.view.pid),
+                None => worker.view.pid,
+            })
+            .collect()
+    }
+
+    /// Whether all workers, or any, have said that a checkpoint of this step or a later one is done.
+    pub(super) fn said_done(&self, step: u64) -> (bool, bool) {
+        let done = |worker: &Worker| worker.checkpoint_done.is_some_and(|done| done >= step);
+        let workers = self.workers.values();
+        (
+            !self.workers.is_empty() && workers.clone().all(done),
+            workers.clone().any(done),
+        )
+    }
+
     /// When the worker of a record was started, on the monotonic clock; 0 for one that is not known.
     pub(super) fn started_ns(&self, record: &ExitRecord) -> u64 {
         let worker = self.workers.get(&record.local_rank);
@@ -196,11 +245,7 @@ impl Generation {
 
     /// Whether all workers have ended well.
     pub(super) fn is_done(&self) -> bool {
-        let ended_well = |worker: &Worker| {
-            let record = worker.record.as_ref();
-            record.is_some_and(|record| record.exit.is_success())
-        };
-        !self.workers.is_empty() && self.workers.values().all(ended_well)
+        !self.workers.is_empty() && self.workers.values().all(Worker::ended_well)
     }
 
     /// Whether its workers run, and nobody has begun to stop them.
@@ -233,6 +278,11 @@ impl Worker {
             })
         };
         self.record.clone().or_else(from_welcome)
+    }
+
+    fn ended_well(&self) -> bool {
+        let record = self.record.as_ref();
+        record.is_some_and(|record| record.exit.is_success())
     }
 
     fn status(&self) -> v1::Worker {
@@ -297,6 +347,7 @@ mod tests {
             phase_ns: 0,
             collectives: None,
             checkpoint_request: None,
+            asked_ns: None,
             checkpoint_done: None,
             checkpoint_path: None,
             loss: None,

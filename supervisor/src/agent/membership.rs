@@ -30,6 +30,7 @@ pub(super) fn member_settings(
         slots: settings.workers,
         restart_grace: settings.restart_grace,
         stop_grace: settings.stop_grace,
+        save_timeout: settings.checkpoint_timeout,
         name_patience: settings.elastic.lease * LEASES_FOR_A_NAME,
         shared: settings.coordination.is_fenced(),
         boot: boot_id(),

@@ -43,6 +43,18 @@ pub(super) struct PageWatch {
 enum Order {
     Watch { generation: u64, local_rank: u32 },
     Look(oneshot::Sender<()>),
+    Save(SaveWish),
+}
+
+/// A checkpoint that workers are asked for through their pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SaveWish {
+    /// Their generation.
+    pub(super) generation: u64,
+    /// The first step that will do; 0: none is wanted any more.
+    pub(super) step: u64,
+    /// Until when, on the monotonic clock, those that have saved make no further step; 0: they go on.
+    pub(super) hold_until_ns: u64,
 }
 
 #[derive(Debug)]
@@ -70,6 +82,12 @@ impl PageWatch {
         });
     }
 
+    /// Asks the workers for a checkpoint, or takes that back.
+    pub(super) fn ask_for_checkpoint(&self, wish: SaveWish) {
+        // Without the thread nobody has said that workers can be asked.
+        let _nobody_asks = self.orders.send(Order::Save(wish));
+    }
+
     /// Looks once more, now. What there is to tell has been sent when this returns, unless the disk does not answer.
     pub(super) async fn look(&self) {
         let (done, looked) = oneshot::channel();
@@ -86,6 +104,7 @@ fn watch(
 ) {
     let mut watched: BTreeMap<(u64, u32), Watched> = BTreeMap::new();
     let mut reads = 0u32;
+    let mut wish = None;
     loop {
         let order = if watched.is_empty() {
             orders.recv().map_err(commands::RecvTimeoutError::from)
@@ -108,6 +127,11 @@ fn watch(
                 continue;
             }
             Ok(Order::Look(done)) => Some(done),
+            Ok(Order::Save(new)) => {
+                wish = Some(new).filter(|new: &SaveWish| new.step > 0);
+                new.write(&watched);
+                None
+            }
             Err(commands::RecvTimeoutError::Timeout) => None,
             Err(commands::RecvTimeoutError::Disconnected) => return,
         };
@@ -116,8 +140,23 @@ fn watch(
         for (&place, watched) in &mut watched {
             watched.look(place, scan, events);
         }
+        if let Some(wish) = wish.filter(|_| scan) {
+            // For pages that have come since.
+            wish.write(&watched);
+        }
         if let Some(done) = asked {
             let _impatient = done.send(());
+        }
+    }
+}
+
+impl SaveWish {
+    fn write(self, watched: &BTreeMap<(u64, u32), Watched>) {
+        for ((generation, _), watched) in watched {
+            if *generation == self.generation {
+                let directory = &watched.directory;
+                directory.request_checkpoint(self.step, self.hold_until_ns);
+            }
         }
     }
 }

@@ -2,20 +2,25 @@
 //! This agent among the others: a server for when this node leads, a client that follows whoever does.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use steadfast_coord::{Hint, Peers};
-use steadfast_core::{AgentEndpoint, Incarnation, NodeName};
+use steadfast_core::{AgentEndpoint, Generation, Incarnation, NodeName};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::peers::{
-    self, Digest, Introduction, LinkState, PeerClient, PeerEvent, PeerIdentity, PeerOrder,
-    PeerServer, PeerSettings, PeerTarget,
+    self, Digest, EvidenceBounds, Introduction, LinkState, PeerClient, PeerEvent, PeerIdentity,
+    PeerOrder, PeerServer, PeerSettings, PeerTarget,
 };
 use crate::settings::Settings;
 
 /// Orders of the leader that wait.
 const WAITING_ORDERS: usize = 4;
+/// What all nodes together may send as evidence at a time, in bytes, and what one may send at most and at least.
+const ALL_EVIDENCE: usize = 48 * 1024 * 1024;
+const MOST_EVIDENCE: usize = 1024 * 1024;
+const LEAST_EVIDENCE: usize = 16 * 1024;
 
 /// Both ends of the talk between agents. All tasks end with it.
 #[derive(Debug)]
@@ -121,7 +126,46 @@ impl Peering {
 
     /// What the next heartbeats say.
     pub(super) fn show(&self, digest: Digest) {
-        self.digest.send_replace(digest);
+        self.digest.send_if_modified(|shown| {
+            let changed = *shown != digest;
+            *shown = digest;
+            changed
+        });
+    }
+
+    /// Whether the stream to the leader stands.
+    pub(super) fn has_leader(&self) -> bool {
+        matches!(&*self.link.borrow(), LinkState::Up { .. })
+    }
+
+    /// Whether this node was connected, and nothing is heard of it any more.
+    pub(super) fn is_silent(&self, node: &NodeName) -> bool {
+        self.silent.contains(node)
+    }
+
+    /// Asks these nodes for what they see of a generation. Returns for each the number of the request, or why it was not
+    /// asked.
+    pub(super) fn ask(
+        &self,
+        generation: Generation,
+        nodes: &[NodeName],
+        within: Duration,
+    ) -> Vec<(NodeName, Result<u64, String>)> {
+        let share = ALL_EVIDENCE / nodes.len().max(1);
+        let max_bytes = share.clamp(LEAST_EVIDENCE, MOST_EVIDENCE);
+        let bounds = EvidenceBounds {
+            generation,
+            max_bytes: u64::try_from(max_bytes).unwrap_or(u64::MAX),
+            within,
+        };
+        let ask = |node: &NodeName| {
+            if self.is_silent(node) {
+                return Err("nothing is heard of its supervisor".to_owned());
+            }
+            let asked = self.server.request_evidence(node, bounds);
+            asked.map_err(|error| error.to_string())
+        };
+        nodes.iter().map(|node| (node.clone(), ask(node))).collect()
     }
 
     /// The next thing that comes from another agent. Nothing is lost when the future is dropped.

@@ -2,26 +2,36 @@
 //! The stall of a generation, from the first doubt to the verdict: when to look, what to say, when to act.
 //!
 //! Looking takes a moment and is done elsewhere; here it is kept in mind what was seen. Something is done only upon a
-//! fresh look, and only while the stall still goes on.
+//! fresh look, and only while the stall still goes on. Of several nodes, the one that leads judges for all: the others
+//! look when it asks them, and judge for themselves only while there is no stream to it.
 
-use std::path::PathBuf;
+mod council;
+mod enquiry;
+mod scene;
+mod words;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_core::{
-    Activity, Confidence, Instant, Rank, RankSigns, Stall, StallState, StallVerdict, find_culprit,
+    Activity, Confidence, Instant, RankSigns, Stall, StallState, StallVerdict, find_culprit,
 };
-use steadfast_proto::v1::{FaultClass, Finding};
+use steadfast_proto::v1::Finding;
 use tokio::sync::mpsc;
 
-use super::generation::Generation;
-use crate::clock;
-use crate::evidence::RankEvidence;
-use crate::settings::{Settings, Stall as StallOptions, StallAction};
+pub(super) use self::council::Council;
+pub(super) use self::enquiry::{Enquiry, Findings};
+pub(super) use self::scene::{Scene, Scope};
+use self::words::{age, describe};
+use crate::evidence::Seen;
+use crate::settings::{Stall as StallOptions, StallAction};
 
 /// While a stall goes on, the workers are looked at again, less and less often: what they do may change.
 const SOONEST_LOOK: Duration = Duration::from_secs(3);
 const LATEST_LOOK: Duration = Duration::from_mins(1);
+/// Whenever something moves, the next stall begins at least a bound later, which is longer than this as a rule.
+const SAME_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is seen of stalls.
 #[derive(Debug)]
@@ -43,7 +53,7 @@ pub(super) struct StallDesk {
 pub(super) struct Looked {
     /// Of which stall.
     pub(super) number: u64,
-    pub(super) ranks: Vec<RankEvidence>,
+    pub(super) seen: Seen,
 }
 
 /// One stall.
@@ -116,19 +126,19 @@ impl StallDesk {
     }
 
     /// What is to be done now.
-    pub(super) fn tick(&mut self, generation: &Generation, now: Instant) -> Option<StallOrder> {
-        self.has_stepped |= generation.step.is_some();
-        if self.options.action == StallAction::Off || !generation.is_active() {
+    pub(super) fn tick(&mut self, scene: &Scene, now: Instant) -> Option<StallOrder> {
+        self.has_stepped |= scene.has_stepped;
+        if self.options.action == StallAction::Off || !scene.is_active {
             self.incident = None;
             return None;
         }
         self.incident
-            .take_if(|incident| incident.generation != generation.number);
-        let StallState::Stalled(stall) = generation.stall.judge(now) else {
+            .take_if(|incident| incident.generation != scene.generation);
+        let StallState::Stalled(stall) = scene.state else {
             return self.end(now);
         };
         let known = self.incident.as_ref();
-        if known.is_some_and(|known| known.stall.since != stall.since) {
+        if known.is_some_and(|known| !is_same(&known.stall, &stall)) {
             return self.end(now);
         }
         let count = &mut self.count;
@@ -136,7 +146,7 @@ impl StallDesk {
             *count += 1;
             Incident {
                 number: *count,
-                generation: generation.number,
+                generation: scene.generation,
                 stall,
                 is_looking: false,
                 next_look: (now, stall.bound.clamp(SOONEST_LOOK, LATEST_LOOK)),
@@ -145,7 +155,8 @@ impl StallDesk {
             }
         });
         let (next, pause) = incident.next_look;
-        if incident.is_looking || incident.is_settled || now < next {
+        let is_anothers = scene.scope == Scope::Led;
+        if incident.is_looking || incident.is_settled || is_anothers || now < next {
             return None;
         }
         incident.is_looking = true;
@@ -159,25 +170,23 @@ impl StallDesk {
     pub(super) fn looked(
         &mut self,
         number: u64,
-        seen: &[RankEvidence],
-        generation: &Generation,
-        settings: &Settings,
+        ranks: &[RankSigns],
+        scene: &Scene,
+        (now, run_dir): (Instant, &Path),
     ) -> Option<Outcome> {
-        let now = Instant::from_nanos(clock::monotonic_ns());
-        let StallState::Stalled(stall) = generation.stall.judge(now) else {
+        let StallState::Stalled(stall) = scene.state else {
             return None;
         };
         let bounds = &self.options.bounds.fixed;
         let expects_steps = self.has_stepped || bounds.contains_key(&Activity::Init);
         let incident = self.incident.as_mut().filter(|incident| {
             incident.number == number
-                && incident.generation == generation.number
-                && incident.stall.since == stall.since
-                && generation.is_active()
+                && incident.generation == scene.generation
+                && is_same(&incident.stall, &stall)
+                && scene.is_active
         })?;
         incident.is_looking = false;
-        let ranks: Vec<RankSigns> = seen.iter().map(|seen| seen.signs.clone()).collect();
-        let verdict = find_culprit(&ranks)?;
+        let verdict = find_culprit(ranks)?;
         let news = incident.verdict.as_ref().is_none_or(|before| {
             (&before.culprit, before.class) != (&verdict.culprit, verdict.class)
         });
@@ -188,16 +197,17 @@ impl StallDesk {
         }
         let acts = is_due && self.options.action == StallAction::Restart && !verdict.is_held;
         // Before the first step it may be a program that never makes one, unless somebody has said that it must.
-        let acts = acts && expects_steps;
-        incident.is_settled = is_due;
-        let directory = settings.log.run_dir.join(format!(
+        let acts = acts && expects_steps && scene.scope != Scope::Led;
+        // What goes to the leading core by another way than through this node's member may be lost, and is then said again.
+        incident.is_settled = is_due && !(acts && scene.scope == Scope::Job);
+        let directory = run_dir.join(format!(
             "incidents/generation-{}-stall-{number}",
             incident.generation
         ));
-        let fields = fields(&stall, &verdict, now, acts);
+        let fields = words::fields(&stall, &verdict, now, acts);
         let is_worth_words = stall.step.is_some() || verdict.confidence > Confidence::Thin;
-        let say = (news && is_worth_words).then(|| words(&stall, &verdict, now, &directory));
-        let finding = acts.then(|| finding(generation, &stall, &verdict, &ranks));
+        let say = (news && is_worth_words).then(|| words::words(&stall, &verdict, now, &directory));
+        let finding = acts.then(|| words::finding(scene.generation, &stall, &verdict, ranks));
         incident.verdict = Some(verdict);
         Some(Outcome {
             say,
@@ -208,12 +218,11 @@ impl StallDesk {
     }
 
     /// How it stands, for `status`; empty when all is well.
-    pub(super) fn status(&self, generation: &Generation) -> Option<String> {
-        if self.options.action == StallAction::Off || !generation.is_active() {
+    pub(super) fn status(&self, scene: &Scene, now: Instant) -> Option<String> {
+        if self.options.action == StallAction::Off || !scene.is_active {
             return None;
         }
-        let now = Instant::from_nanos(clock::monotonic_ns());
-        match generation.stall.judge(now) {
+        match scene.state {
             StallState::NoSignal => Some(
                 "no signal of progress: neither steps nor phases are seen, so a hang would not be noticed (see the guide \
                  to progress)"
@@ -222,7 +231,11 @@ impl StallDesk {
             StallState::Moving { .. } => None,
             StallState::Stalled(stall) => {
                 let verdict = self.incident.as_ref().and_then(|incident| incident.verdict.as_ref());
-                let what = verdict.map_or("looking at the workers".to_owned(), describe);
+                let what = match (verdict, scene.scope) {
+                    (Some(verdict), _) => describe(verdict),
+                    (None, Scope::Led) => "the node that leads compares the ranks of all nodes".to_owned(),
+                    (None, Scope::Node | Scope::Job) => "looking at the workers".to_owned(),
+                };
                 Some(format!("stalled for {:.1} s: {what}", age(&stall, now)))
             }
         }
@@ -242,103 +255,14 @@ impl StallDesk {
     }
 }
 
-fn age(stall: &Stall, now: Instant) -> f64 {
-    now.saturating_since(stall.since).as_secs_f64()
-}
-
-/// Who it is, and why.
-fn describe(verdict: &StallVerdict) -> String {
-    match &verdict.culprit {
-        Some(culprit) => format!(
-            "rank {} on {} {}",
-            culprit.rank, culprit.node, verdict.summary
-        ),
-        None => verdict.summary.clone(),
-    }
-}
-
-fn words(
-    stall: &Stall,
-    verdict: &StallVerdict,
-    now: Instant,
-    directory: &std::path::Path,
-) -> String {
-    let usual = stall.typical.map_or_else(String::new, |typical| {
-        format!(" (one takes {:.1} s as a rule)", typical.as_secs_f64())
-    });
-    let sure = match verdict.confidence {
-        Confidence::Strong => "the signs are clear",
-        Confidence::Fair => "it may also be slow only, so it gets more time",
-        Confidence::Thin => "the evidence is thin",
+/// Whether it is the same stall. What other nodes tell of it comes with the delays of the network.
+fn is_same(known: &Stall, stall: &Stall) -> bool {
+    let apart = if known.since > stall.since {
+        known.since.saturating_since(stall.since)
+    } else {
+        stall.since.saturating_since(known.since)
     };
-    let step = stall
-        .step
-        .map_or_else(String::new, |step| format!(" after step {step}"));
-    format!(
-        "no step for {:.1} s{step}{usual}: {}; {sure}. To do: {}. Evidence: {}",
-        age(stall, now),
-        describe(verdict),
-        verdict.advice,
-        directory.display()
-    )
-}
-
-fn fields(stall: &Stall, verdict: &StallVerdict, now: Instant, acts: bool) -> Value {
-    json!({
-        "seconds": age(stall, now),
-        "bound_seconds": stall.bound.as_secs_f64(),
-        "typical_seconds": stall.typical.map(|typical| typical.as_secs_f64()),
-        "activity": stall.activity,
-        "step": stall.step,
-        "class": verdict.class_name(),
-        "culprit": verdict.culprit,
-        "others": verdict.others,
-        "confidence": verdict.confidence,
-        "signs": verdict.signs,
-        "summary": describe(verdict),
-        "advice": verdict.advice,
-        "restarts": acts,
-    })
-}
-
-/// What the core is told: the fault is as old as the stall.
-fn finding(
-    generation: &Generation,
-    stall: &Stall,
-    verdict: &StallVerdict,
-    ranks: &[RankSigns],
-) -> Finding {
-    let rank_of = |rank: Rank| ranks.iter().find(|signs| signs.rank == rank);
-    let culprit = verdict
-        .culprit
-        .as_ref()
-        .and_then(|culprit| rank_of(culprit.rank));
-    let place = culprit.and_then(|signs| signs.stack.first().cloned());
-    let since_ns = stall.since.as_nanos();
-    let class: FaultClass = verdict.class;
-    Finding {
-        kind: steadfast_core::kinds::WORKER_HUNG.to_owned(),
-        class: class.into(),
-        generation: generation.number,
-        local_rank: culprit.map(|signs| signs.local_rank.0),
-        monotonic_ns: since_ns,
-        wall_ms: clock::wall_ms_at(since_ns),
-        step: stall.step,
-        fingerprint: format!(
-            "hung:{}:{}",
-            class.as_str_name(),
-            place.or_else(|| culprit?.wchan.clone()).unwrap_or_default()
-        ),
-        summary: verdict.summary.clone(),
-        evidence: verdict
-            .signs
-            .iter()
-            .cloned()
-            .chain([format!("to do: {}", verdict.advice)])
-            .collect(),
-        pid: culprit.map_or(0, |signs| signs.pid),
-        ..Finding::default()
-    }
+    apart <= SAME_WITHIN.min(known.bound / 2)
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line of `steadfast checkpoint`.
 
+use std::time::Duration;
+
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use steadfast_checkpoints::Depth;
 
-use super::tree::json_flag;
+use super::tree::{json_flag, with_job};
 use crate::checkpoint_command::{Action, Request};
-use crate::config::Host;
+use crate::config::{Host, duration};
 use crate::settings::LayoutChoice;
 
 const EXAMPLES: &str = "\
 Examples:
+  steadfast checkpoint --wait                          make a checkpoint now; 1 if none was made
   steadfast checkpoint list /data/run1                 what is there, and which are whole
   steadfast checkpoint verify /data/run1               why the torn ones are torn; 1 if there are any
   steadfast checkpoint verify /data/run1 step-400      this one alone
@@ -23,11 +26,25 @@ Examples:
 found by it, and with `--verify full` what has changed.";
 
 pub(super) fn command() -> Command {
-    Command::new("checkpoint")
-        .about("Tell whole checkpoints from torn ones")
-        .override_usage("steadfast checkpoint list [OPTIONS] DIR\n       steadfast checkpoint verify [OPTIONS] DIR [NAME]...")
+    with_job(Command::new("checkpoint"))
+        .about("Ask a running job for a checkpoint, or tell whole checkpoints from torn ones")
+        .override_usage("steadfast checkpoint [--wait] [OPTIONS]\n       steadfast checkpoint list [OPTIONS] DIR\n       steadfast checkpoint verify [OPTIONS] DIR [NAME]...")
         .after_help(EXAMPLES)
-        .subcommand_required(true)
+        .args_conflicts_with_subcommands(true)
+        .arg(
+            Arg::new("wait")
+                .long("wait")
+                .action(ArgAction::SetTrue)
+                .help("Wait until the checkpoint is there, on stable storage"),
+        )
+        .arg(
+            Arg::new("timeout")
+                .long("timeout")
+                .value_name("DURATION")
+                .default_value("10m")
+                .value_parser(ValueParser::new(|text: &str| duration::parse(text)))
+                .help("How long to wait for it at most"),
+        )
         .subcommand(with_directory(Command::new("list").about("List the checkpoints of a directory")))
         .subcommand(
             with_directory(Command::new("verify").about("Look into checkpoints and say what is wrong with them"))
@@ -65,6 +82,12 @@ fn with_directory(command: Command) -> Command {
                 .help("How they are laid out, as for `run --checkpoint-layout`"),
         )
         .arg(json_flag())
+}
+
+/// How long a checkpoint of a running job is waited for, if it is.
+pub(super) fn wait(matches: &ArgMatches) -> Option<Duration> {
+    let waits = matches.get_flag("wait");
+    matches.get_one("timeout").copied().filter(|_| waits)
 }
 
 pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap::Error> {

@@ -446,7 +446,8 @@ fn help_teaches() {
       status       Show how a running job is
       stop         Stop a running job in good order
       restart      Stop the workers of a running job and start them again
-      checkpoint   Tell whole checkpoints from torn ones
+      drain        Take this node out of a running job, which goes on without it if it can
+      checkpoint   Ask a running job for a checkpoint, or tell whole checkpoints from torn ones
       config       Show the options in force and where they come from
       check        Check whether this node is fit for jobs: GPUs, links, mounts, disks, memory, kernel
       hostlist     Expand a Slurm host list, or make one

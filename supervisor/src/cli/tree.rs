@@ -89,6 +89,10 @@ pub(super) fn root() -> Command {
             "restart",
             "Stop the workers of a running job and start them again",
         ))
+        .subcommand(control_command(
+            "drain",
+            "Take this node out of a running job, which goes on without it if it can",
+        ))
         .subcommand(checkpoint::command())
         .subcommand(config_command())
         .subcommand(check::command())
@@ -148,8 +152,12 @@ fn torchrun_flag(spec: &'static FlagSpec) -> Arg {
 }
 
 fn control_command(name: &'static str, about: &'static str) -> Command {
-    Command::new(name)
-        .about(about)
+    with_job(Command::new(name).about(about))
+}
+
+/// The flags that say which running job is meant.
+pub(super) fn with_job(command: Command) -> Command {
+    command
         .arg(
             Arg::new("job")
                 .long("job")

@@ -9,8 +9,8 @@ use steadfast_health::xid::Policy;
 
 use super::duration;
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, StallAction, Stdin, Witness,
-    XidPolicy,
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan, StallAction, Stdin,
+    Witness, XidPolicy,
 };
 
 /// A whole number of at least `least`.
@@ -157,6 +157,16 @@ pub(crate) fn stall(text: &str) -> Result<StallAction, String> {
     }
 }
 
+/// `report`, `restart` or `end`.
+pub(crate) fn on_nan(text: &str) -> Result<OnNan, String> {
+    match text {
+        "report" => Ok(OnNan::Report),
+        "restart" => Ok(OnNan::Restart),
+        "end" => Ok(OnNan::End),
+        _ => Err("must be `report`, `restart` or `end`".to_owned()),
+    }
+}
+
 /// Durations, each for an activity of the training; one without a name is that between steps.
 pub(crate) fn stall_after(text: &str) -> Result<StallSettings, String> {
     let mut settings = StallSettings::default();
@@ -273,6 +283,14 @@ pub(crate) fn core_size(text: &str) -> Result<CoreSize, String> {
         .checked_mul(1 << shift)
         .map(CoreSize::Limit)
         .ok_or_else(wrong)
+}
+
+/// The name or number of one signal.
+pub(crate) fn signal(text: &str) -> Result<i32, String> {
+    match signals(text)?.as_slice() {
+        [signal] => Ok(*signal),
+        _ => Err("must be one signal, such as `SIGUSR1`".to_owned()),
+    }
 }
 
 /// Names such as `SIGTERM` or `TERM`, or numbers, with commas between them.

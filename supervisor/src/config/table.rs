@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 60] = [
+pub(crate) static OPTIONS: [OptionSpec; 63] = [
     option(
         Key::Job,
         "job",
@@ -394,6 +394,16 @@ pub(crate) static OPTIONS: [OptionSpec; 60] = [
     .kind(Kind::List, "[NAME=]DURATION,...")
     .described("learned from the job's own steps"),
     option(
+        Key::OnNan,
+        "on-nan",
+        Group::Restart,
+        "What is done when the loss is no number any more or stays far above all that it was: `report` (it is said, and kept \
+         with the job's findings), `restart` (the workers are started again, from the last checkpoint where the program \
+         does that) or `end` (the job ends: nothing would come of it).",
+    )
+    .kind(Kind::Text, "report|restart|end")
+    .default("report"),
+    option(
         Key::SignalsToHandle,
         "signals-to-handle",
         Group::Restart,
@@ -429,6 +439,24 @@ pub(crate) static OPTIONS: [OptionSpec; 60] = [
     )
     .kind(Kind::Text, "auto|NAME|FILE")
     .default("auto"),
+    option(
+        Key::CheckpointSignal,
+        "checkpoint-signal",
+        Group::Checkpoints,
+        "Signal upon which the program saves as soon as it can, such as `SIGUSR1`. It is sent to every rank before the workers \
+         are stopped on purpose, and upon `steadfast checkpoint`. Not needed for programs that ask by themselves \
+         (`steadfast.should_checkpoint()`), nor where the signal is the one that stops them.",
+    )
+    .kind(Kind::Text, "SIGNAL"),
+    option(
+        Key::CheckpointTimeout,
+        "checkpoint-timeout",
+        Group::Checkpoints,
+        "How long a checkpoint may take that was asked for before a restart or a growth of the job, or by `steadfast \
+         checkpoint`. Before a stop, three quarters of the grace are what it may take (all but 5 s of a longer one).",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("10m"),
     option(
         Key::FixTracker,
         "fix-tracker",

@@ -38,12 +38,15 @@ fn other_value(name: &str) -> &'static str {
         "max-restarts" => "7",
         "stall" => "report",
         "stall-after" => "20s,eval=1h",
+        "on-nan" => "end",
         "restart-grace" | "agent-heartbeat" => "2s",
         "stop-grace" | "agent-watchdog" => "1m",
         "signals-to-handle" => "SIGTERM,SIGUSR1",
         "exit-code" => "infra=80",
         "checkpoint-dir" => "saves",
         "checkpoint-layout" => "dcp",
+        "checkpoint-signal" => "SIGUSR1",
+        "checkpoint-timeout" => "30s",
         "fix-tracker" => "true",
         "redirects" | "tee" => "0:1",
         "console" => "false",
@@ -69,7 +72,9 @@ fn companions(name: &str) -> Vec<(Key, &'static str)> {
         "coord-user" => vec![etcd, (Key::CoordPasswordFile, "file")],
         "coord-password-file" => vec![etcd, (Key::CoordUser, "other")],
         "hosts" => vec![(Key::Coord, "managed")],
-        "checkpoint-layout" | "fix-tracker" => vec![(Key::CheckpointDir, "saves")],
+        "checkpoint-layout" | "checkpoint-signal" | "fix-tracker" => {
+            vec![(Key::CheckpointDir, "saves")]
+        }
         "etcd-servers" => vec![(Key::Coord, "managed"), (Key::Hosts, "host7")],
         _ => vec![],
     }

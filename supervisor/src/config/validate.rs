@@ -156,6 +156,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
         checkpoints: checkpoints(host, &values)?,
+        checkpoint_timeout: values.require(Key::CheckpointTimeout, duration::parse)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
         stall: Stall {
             action: values.require(Key::Stall, parse::stall)?,
@@ -163,6 +164,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
                 .parse(Key::StallAfter, parse::stall_after)?
                 .unwrap_or_default(),
         },
+        on_nan: values.require(Key::OnNan, parse::on_nan)?,
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
         master_port: values.parse(Key::MasterPort, parse::port)?,
@@ -259,6 +261,7 @@ fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, Conf
         directory: directories::working_dir(host, values)?.join(directory),
         layout,
         fix_tracker,
+        signal: values.parse(Key::CheckpointSignal, parse::signal)?,
     }))
 }
 

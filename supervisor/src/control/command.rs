@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands `status`, `stop` and `restart`.
+//! The commands `status`, `stop`, `restart`, `drain` and `checkpoint`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -44,16 +44,26 @@ async fn answer(request: &Control) -> Result<String, String> {
         return status(request).await.map_err(in_words);
     }
     let job = one_job(&request.runtime_root, request.job.as_deref()).map_err(in_words)?;
+    let mut step = None;
     let message = match request.action {
         Action::Stop => job.stop(None, "").await,
-        _ => job.restart("").await,
+        Action::Drain => job.drain().await,
+        Action::Checkpoint { wait } => job.checkpoint(wait).await.map(|reply| {
+            step = reply.step;
+            reply.message
+        }),
+        Action::Restart | Action::Status => job.restart("").await,
     }
     .map_err(in_words)?;
+    if matches!(request.action, Action::Checkpoint { wait: Some(_) }) && step.is_none() {
+        return Err(message);
+    }
     Ok(if request.json {
-        format!(
-            "{}\n",
-            serde_json::json!({ "job": job.job, "message": message })
-        )
+        let mut fields = serde_json::json!({ "job": job.job, "message": message });
+        if let Some(step) = step {
+            fields["step"] = step.into();
+        }
+        format!("{fields}\n")
     } else {
         format!("{message}\n")
     })

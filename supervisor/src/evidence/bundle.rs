@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::RankEvidence;
+use super::{NodeEvidence, RankEvidence};
 
 /// Version of the index.
 const VERSION: u32 = 1;
@@ -18,7 +18,9 @@ const VERSION: u32 = 1;
 pub(crate) struct Bundle {
     /// What happened, and what it was taken for: fields of the index.
     pub(crate) incident: Value,
-    /// What was seen of each worker of this node.
+    /// What was seen of each node as a whole.
+    pub(crate) nodes: Vec<NodeEvidence>,
+    /// What was seen of each worker.
     pub(crate) ranks: Vec<RankEvidence>,
 }
 
@@ -52,12 +54,32 @@ pub(crate) fn write_bundle(directory: &Path, bundle: &Bundle) -> io::Result<()> 
                 &(evidence.last_lines.join("\n") + "\n"),
             )?;
         }
+        if !evidence.sockets.is_empty() {
+            let text = serde_json::to_string_pretty(&evidence.sockets).map_err(io::Error::other)?;
+            put(format!("rank-{rank}.sockets.json"), &text)?;
+        }
         if let Some(process) = &evidence.process {
             let text = serde_json::to_string_pretty(process).map_err(io::Error::other)?;
             put(format!("rank-{rank}.process.json"), &text)?;
         }
     }
-    put("node.json".to_owned(), &node_state().to_string())?;
+    for node in &bundle.nodes {
+        let name = file_name(&node.node);
+        let in_short = NodeEvidence {
+            kernel_log: Vec::new(),
+            nccl_answer: None,
+            ..node.clone()
+        };
+        let text = serde_json::to_string_pretty(&in_short).map_err(io::Error::other)?;
+        put(format!("node-{name}.json"), &text)?;
+        if !node.kernel_log.is_empty() {
+            let text = node.kernel_log.join("\n") + "\n";
+            put(format!("node-{name}.kernel.txt"), &text)?;
+        }
+        if let Some(answer) = &node.nccl_answer {
+            put(format!("node-{name}.nccl.txt"), answer)?;
+        }
+    }
     let signs: Vec<_> = bundle
         .ranks
         .iter()
@@ -79,15 +101,10 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-/// How much the node is held up by processors, memory and disks, as the kernel counts it.
-fn node_state() -> Value {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{name}")).ok();
-    json!({
-        "pressure": {
-            "cpu": read("pressure/cpu"),
-            "memory": read("pressure/memory"),
-            "io": read("pressure/io"),
-        },
-        "load": read("loadavg"),
-    })
+/// A node's name as part of a file's name: what means something to a file system is left out.
+fn file_name(node: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    node.chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
 }

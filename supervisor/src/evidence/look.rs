@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use steadfast_core::{Doing, KernelState};
+use steadfast_health::sockets_of;
 use steadfast_health::stacks::{Place, main_thread, parse_stacks};
 use steadfast_health::task_state::{ProcessState, Task, WaitsFor, catches, look_at};
 use steadfast_process::tree::Process;
@@ -70,6 +71,7 @@ pub(super) fn at(subject: &Subject) -> RankEvidence {
         }
     }
     sum_up(&mut evidence, sights);
+    evidence.sockets = sockets_of(Path::new("/proc"), pid);
     evidence
 }
 

@@ -117,6 +117,11 @@ fn a_bundle_has_an_index_that_names_its_files() {
     let sleeper = Sleeper::start(&["sleep", "1000"]);
     let bundle = Bundle {
         incident: serde_json::json!({ "kind": "stall" }),
+        nodes: vec![NodeEvidence {
+            node: "../n".to_owned(),
+            kernel_log: vec!["a line".to_owned()],
+            ..NodeEvidence::default()
+        }],
         ranks: look_at_all(&[sleeper.subject()]),
     };
     let root = tempfile::tempdir().unwrap();
@@ -126,6 +131,7 @@ fn a_bundle_has_an_index_that_names_its_files() {
     let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
     assert_eq!(index["incident"]["kind"], "stall");
     assert_eq!(index["ranks"][0]["step"], 7);
+    assert!(directory.join("node-.._n.kernel.txt").is_file());
     for file in index["files"].as_array().unwrap() {
         assert!(directory.join(file.as_str().unwrap()).is_file(), "{file}");
     }

@@ -16,6 +16,8 @@ pub(super) struct Interrupts {
     received: Vec<i32>,
     last_at: Option<Instant>,
     unanswered_since: Option<Instant>,
+    /// Until when the agent wants to wait with the stop.
+    postponed_until: Option<Instant>,
 }
 
 /// What a signal means.
@@ -57,9 +59,16 @@ impl Interrupts {
         self.unanswered_since = None;
     }
 
+    /// The agent takes care of it, but waits with the stop until then at the latest. Only the first such word counts: however
+    /// often agents are replaced, the stop comes.
+    pub(super) fn postponed(&mut self, until: Instant) {
+        self.postponed_until.get_or_insert(until);
+    }
+
     /// When the keeper itself must act, if nothing happens until then.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.unanswered_since.map(|since| since + PATIENCE)
+        self.unanswered_since
+            .map(|since| self.postponed_until.unwrap_or(since + PATIENCE))
     }
 
     /// The first signal, if the agent's time to act on it is over. Says so once.
@@ -109,5 +118,17 @@ mod tests {
         interrupts.receive(Signal::SIGTERM, start);
         interrupts.answered();
         assert_eq!(interrupts.deadline(), None);
+    }
+
+    #[test]
+    fn a_stop_can_be_postponed_once() {
+        let start = Instant::now();
+        let mut interrupts = Interrupts::default();
+        interrupts.receive(Signal::SIGTERM, start);
+        interrupts.postponed(start + PATIENCE * 4);
+        interrupts.postponed(start + PATIENCE * 8);
+        assert_eq!(interrupts.take_overdue(start + PATIENCE * 2), None);
+        let sigterm = Some(Signal::SIGTERM as i32);
+        assert_eq!(interrupts.take_overdue(start + PATIENCE * 4), sigterm);
     }
 }

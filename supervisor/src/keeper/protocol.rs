@@ -26,6 +26,12 @@ pub(crate) enum Request {
     Start(StartRequest),
     /// End every process of the job on this node: `first_signal`, then SIGKILL when the grace is over.
     Stop(StopRequest),
+    /// A signal that asks for the end is being taken care of, but the workers are asked for a checkpoint first. When this
+    /// time is over and no stop has come, the keeper stops them by itself.
+    Postpone {
+        /// Milliseconds from now.
+        within_ms: u64,
+    },
     /// Start a process that the job needs on this node beside its workers. Comes with at most one descriptor: what gets
     /// its output. Answered by [`Notice::Companion`], whether it was started now, before or not at all.
     StartCompanion(CompanionRequest),

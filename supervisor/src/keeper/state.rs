@@ -241,6 +241,10 @@ impl Keeper {
                 }
                 Request::Start(start) => self.start(&start, descriptors, now),
                 Request::Stop(stop) => self.stop(stop, now),
+                Request::Postpone { within_ms } => {
+                    let within = Duration::from_millis(within_ms);
+                    self.interrupts.postponed(now + within);
+                }
                 Request::StartCompanion(request) => {
                     self.start_companion(&request, descriptors.first());
                 }

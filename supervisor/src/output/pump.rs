@@ -275,6 +275,14 @@ impl Pump {
                 step,
             });
         }
+        if let Some(loss) = self.reader.take_loss() {
+            let _nobody = self.events.send(OutputEvent::Loss {
+                generation: self.stream.generation,
+                local_rank: self.stream.local_rank,
+                step: self.reader.step(),
+                loss,
+            });
+        }
     }
 
     /// Shows the line that has no end, if it had time enough to get one, or can get none.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use regex::bytes::Regex;
-use steadfast_health::StepTracker;
+use steadfast_health::{StepTracker, loss_in};
 
 use super::filtered::FilteredLines;
 use super::lines::{Assembler, End};
@@ -24,6 +24,7 @@ pub(super) struct Reader {
     head: Vec<u8>,
     steps: StepTracker,
     step: Option<u64>,
+    loss: Option<f64>,
     tail: Arc<Mutex<Tail>>,
     filtered: Option<FilteredLines>,
 }
@@ -39,6 +40,7 @@ impl Reader {
             head: Vec::new(),
             steps: StepTracker::new(progress_regex),
             step: None,
+            loss: None,
             tail,
             filtered,
         }
@@ -54,6 +56,11 @@ impl Reader {
         self.step
     }
 
+    /// The loss that was seen since the last call: the first that is no finite number, else the last.
+    pub(super) fn take_loss(&mut self) -> Option<f64> {
+        self.loss.take()
+    }
+
     /// Takes in `bytes` and passes each piece that is complete to `show`.
     pub(super) fn read(&mut self, bytes: &[u8], mut show: impl FnMut(&[u8], End)) {
         let Self {
@@ -61,6 +68,7 @@ impl Reader {
             head,
             steps,
             step,
+            loss,
             tail,
             filtered,
         } = self;
@@ -88,6 +96,9 @@ impl Reader {
             };
             if is_recent {
                 *step = steps.observe(&line[..line.len().min(LOOK_BYTES)]).or(*step);
+                if loss.is_none_or(f64::is_finite) {
+                    *loss = loss_in(line).or(*loss);
+                }
             }
             if let Some(filtered) = filtered.as_ref().filter(|_| end == End::Line) {
                 filtered.offer(line);

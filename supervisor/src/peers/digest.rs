@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use steadfast_core::{Generation, Instant};
-use steadfast_proto::v1::{Heartbeat, LeaseState, TrainingPhase};
+use steadfast_proto::v1::{Heartbeat, LeaseState, Overdue, TrainingPhase};
 
 /// How far a node is. Instants are of the clock of whoever holds it: ages travel, not instants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,34 @@ pub(crate) struct Digest {
     pub(crate) phase: TrainingPhase,
     /// How the node stands with its lease.
     pub(crate) lease: LeaseState,
+    /// Whether its training gets on, as it sees it.
+    pub(crate) movement: Movement,
+}
+
+/// Whether the training gets on, as one node sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Movement {
+    /// It cannot tell.
+    #[default]
+    Unseen,
+    /// Nothing is overdue.
+    Moving,
+    /// The next step is.
+    Overdue {
+        /// When something was last seen to move.
+        since: Instant,
+        /// How long it may take until the next step.
+        bound: Duration,
+        /// How long a step takes as a rule, if that is known.
+        typical: Option<Duration>,
+    },
+}
+
+impl Movement {
+    /// Whether the next step is overdue.
+    pub(crate) const fn is_overdue(self) -> bool {
+        matches!(self, Self::Overdue { .. })
+    }
 }
 
 impl Default for Digest {
@@ -27,6 +55,7 @@ impl Default for Digest {
             step: None,
             phase: TrainingPhase::Unknown,
             lease: LeaseState::Unknown,
+            movement: Movement::Unseen,
         }
     }
 }
@@ -34,7 +63,19 @@ impl Default for Digest {
 impl Digest {
     /// As it is sent at that instant.
     pub(super) fn to_heartbeat(self, now: Instant) -> Heartbeat {
-        let age = |at| u64::try_from(now.saturating_since(at).as_millis()).unwrap_or(u64::MAX);
+        let age = |at| milliseconds(now.saturating_since(at));
+        let overdue = match self.movement {
+            Movement::Overdue {
+                since,
+                bound,
+                typical,
+            } => Some(Overdue {
+                age_ms: age(since),
+                bound_ms: milliseconds(bound),
+                typical_ms: typical.map(milliseconds),
+            }),
+            Movement::Unseen | Movement::Moving => None,
+        };
         Heartbeat {
             generation: self.generation.0,
             step: self.step.map(|(step, _)| step),
@@ -42,19 +83,35 @@ impl Digest {
             step_age_ms: self.step.map_or(0, |(_, at)| age(at)),
             phase: self.phase.into(),
             lease: self.lease.into(),
+            sees_progress: self.movement != Movement::Unseen,
+            overdue,
         }
     }
 
     /// As it was received at that instant. Names that a later version may have added count as unknown.
     pub(super) fn from_heartbeat(heartbeat: &Heartbeat, now: Instant) -> Self {
         let at = now.saturating_sub(Duration::from_millis(heartbeat.step_age_ms));
+        let movement = match &heartbeat.overdue {
+            Some(overdue) => Movement::Overdue {
+                since: now.saturating_sub(Duration::from_millis(overdue.age_ms)),
+                bound: Duration::from_millis(overdue.bound_ms),
+                typical: overdue.typical_ms.map(Duration::from_millis),
+            },
+            None if heartbeat.sees_progress => Movement::Moving,
+            None => Movement::Unseen,
+        };
         Self {
             generation: Generation(heartbeat.generation),
             step: heartbeat.step.map(|step| (step, at)),
             phase: heartbeat.phase(),
             lease: heartbeat.lease(),
+            movement,
         }
     }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -72,6 +129,11 @@ mod tests {
             step: Some((70, Instant::from_nanos(9_000_000_000))),
             phase: TrainingPhase::Eval,
             lease: LeaseState::Uncertain,
+            movement: Movement::Overdue {
+                since: Instant::from_nanos(7_250_000_000),
+                bound: Duration::from_millis(1500),
+                typical: None,
+            },
         };
         let sent = digest.to_heartbeat(Instant::from_nanos(9_250_999_999));
         assert_eq!(sent.step_age_ms, 250);
@@ -80,6 +142,11 @@ mod tests {
             received,
             Digest {
                 step: Some((70, Instant::from_nanos(76_750_000_000))),
+                movement: Movement::Overdue {
+                    since: Instant::from_nanos(75_000_000_000),
+                    bound: Duration::from_millis(1500),
+                    typical: None,
+                },
                 ..digest
             }
         );
@@ -122,6 +189,7 @@ mod tests {
                 step: step.map(|step| (step, now - Duration::from_millis(age_ms))),
                 phase: TrainingPhase::try_from(phase).unwrap(),
                 lease: LeaseState::Held,
+                movement: Movement::Moving,
             };
             let bytes = digest.to_heartbeat(now).encode_to_vec();
             let heartbeat = Heartbeat::decode(&bytes[..]).unwrap();

@@ -15,6 +15,8 @@ pub(crate) struct Checkpoints {
     pub(crate) layout: LayoutChoice,
     /// Whether a tracker that names another one than the newest whole one is corrected.
     pub(crate) fix_tracker: bool,
+    /// The signal upon which the program saves, if there is one.
+    pub(crate) signal: Option<i32>,
 }
 
 /// How checkpoints are laid out, as it goes to the agent; checked when it was made.

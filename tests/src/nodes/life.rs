@@ -29,7 +29,7 @@ struct Worker {
 
 impl Life {
     /// Reads what has been written since the last time.
-    pub(super) fn catch_up(&mut self, path: &Path) {
+    pub fn catch_up(&mut self, path: &Path) {
         let Ok(mut file) = File::open(path) else {
             return;
         };
@@ -171,6 +171,26 @@ impl Life {
             worker.last_ns = worker.last_ns.max(at_ns);
         }
         workers.into_values().collect()
+    }
+
+    /// The steps that more than one generation has made: what was lost in between.
+    pub fn made_again(&self) -> Vec<u64> {
+        let mut makers: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        for record in self.of("step") {
+            let (step, generation) = (record["step"].as_u64(), record["generation"].as_u64());
+            if let (Some(step), Some(generation)) = (step, generation) {
+                makers.entry(step).or_default().insert(generation);
+            }
+        }
+        let again = makers.into_iter().filter(|(_, makers)| makers.len() > 1);
+        again.map(|(step, _)| step).collect()
+    }
+
+    /// The steps at which there was a save.
+    pub fn saves(&self) -> Vec<u64> {
+        self.of("save")
+            .filter_map(|record| record["step"].as_u64())
+            .collect()
     }
 
     fn of(&self, event: &str) -> impl Iterator<Item = &Value> {

@@ -53,6 +53,12 @@ impl Checker {
             ("job/course", Some(entry)) => self.course_stored(revision, &read(entry)),
             ("job/ledger", Some(entry)) => self.ledger_stored(revision, &read(entry)),
             ("job/result", Some(entry)) => self.result_stored(revision, read(entry)),
+            (checkpoint, Some(_)) if checkpoint.starts_with("checkpoints/") => {
+                self.is_in_office(key, author)?;
+                let step = checkpoint["checkpoints/".len()..].parse().ok();
+                self.committed = self.committed.max(step);
+                Ok(())
+            }
             (member, entry) if member.starts_with("members/") => {
                 self.member_stored(&member["members/".len()..], entry, author)
             }
@@ -84,6 +90,21 @@ impl Checker {
         }
     }
 
+    /// What was committed is never gone back behind.
+    fn keeps_commits(&self, plan: &Value) -> Checked {
+        let from = plan["resume"]["from"]["step"].as_u64();
+        match (self.committed, from) {
+            (Some(committed), Some(from)) if from < committed => {
+                let message = format!(
+                    "generation {} resumes from step {from}, but step {committed} was committed",
+                    plan["generation"]
+                );
+                self.violation("no lost commit", message)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn plan_stored(&mut self, revision: i64, value: &Value) -> Checked {
         let Some(plan) = read_plan(value) else {
             return self.violation("plan", format!("this is no plan: {value}"));
@@ -105,6 +126,7 @@ impl Checker {
             return self.violation("generations grow by one", message);
         }
         self.begins(&plan)?;
+        self.keeps_commits(value)?;
         if let Some(before) = before {
             if !before.drains {
                 self.drains += 1;

@@ -44,6 +44,7 @@ impl World {
     }
 
     pub(super) fn agent_starts(&mut self, index: usize, incarnation: u64) -> Checked {
+        let seen = self.checkpoints_seen();
         let node = &mut self.nodes[index];
         if !node.served || node.incarnation != incarnation || node.agent.is_some() {
             return Ok(());
@@ -51,7 +52,7 @@ impl World {
         node.life += 1;
         node.keeper.agents += 1;
         node.agent = Some(Agent {
-            inbox: node.resume(),
+            inbox: seen.into_iter().chain(node.resume()).collect(),
             ..Agent::default()
         });
         let address = Address {

@@ -267,6 +267,7 @@ impl World {
         };
         if let Some(epoch) = session.elected.take() {
             let settings = LeaderSettings {
+                save_timeout: Duration::from_mins(10),
                 gather_window: Duration::from_secs(3),
                 fence_margin: FENCE_MARGIN,
                 shared: !alone,

@@ -38,7 +38,14 @@ impl World {
                     self.kill_workers(index, generation.0);
                 }
             }
-            MemberEffect::Write(_) | MemberEffect::Say(_) | MemberEffect::Finish(_) => {}
+            MemberEffect::Save { generation, order } => {
+                self.asked_to_save(index, generation.0, order);
+            }
+            MemberEffect::Write(_)
+            | MemberEffect::SaveEnded { .. }
+            | MemberEffect::Postpone { .. }
+            | MemberEffect::Say(_)
+            | MemberEffect::Finish(_) => {}
         }
         Ok(())
     }
@@ -57,8 +64,9 @@ impl World {
         node.keeper.fence.window = plan.witness();
         let workers = node.keeper.workers.clone();
         let nodes = plan.members.len();
+        let resume = self.resumes(plan)?;
         self.training
-            .planned(generation, plan.world_size.into(), nodes);
+            .planned(generation, plan.world_size.into(), nodes, resume);
         self.training.take_part(generation, index);
         for worker in workers {
             if let Life::NeverBorn(_) = worker.life {
@@ -302,6 +310,9 @@ impl World {
             unkillable,
             next_port,
         };
+        if let Some(seen) = self.checkpoints_seen() {
+            self.say(index, seen);
+        }
         self.say(index, stopped);
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Training {
     begun: bool,
     /// The program has come to its end.
     finished: bool,
+    /// The step of the checkpoint that the workers were told to resume from.
+    resume: Option<u64>,
     step: u64,
     best: u64,
     /// Nothing is stepped before: an evaluation, or a checkpoint.
@@ -37,12 +39,19 @@ pub(super) struct Training {
 
 impl Training {
     /// A node has begun to start this generation.
-    pub(super) fn planned(&mut self, generation: u64, world_size: u64, nodes: usize) {
+    pub(super) fn planned(
+        &mut self,
+        generation: u64,
+        world_size: u64,
+        nodes: usize,
+        resume: Option<u64>,
+    ) {
         if generation > self.generation {
             *self = Self {
                 generation,
                 world_size,
                 nodes,
+                resume,
                 best: self.best,
                 ..Self::default()
             };
@@ -53,6 +62,11 @@ impl Training {
         if generation == self.generation {
             self.parts.push(node);
         }
+    }
+
+    /// The workers make no step before.
+    pub(super) fn hold(&mut self, until: u64) {
+        self.busy_until = self.busy_until.max(until);
     }
 
     pub(super) fn has_stepped_in(&self, generation: u64) -> bool {
@@ -83,7 +97,8 @@ impl World {
         }
         training.begun = true;
         let every = self.schedule.shape.checkpoint_every;
-        training.step = training.best / every * every;
+        let newest = training.best / every * every;
+        training.step = training.resume.unwrap_or(newest);
         let step_ms = self.schedule.pace.step_ms;
         if self.schedule.shape.synchronous {
             self.after(step_ms * MS, Event::Step(generation, None));
@@ -132,6 +147,8 @@ impl World {
             let late = self.random.between(0, self.schedule.pace.step_ms / 8 * MS);
             self.step_done(index, generation, step, self.now + late);
         }
+        let parts = self.training.parts.clone();
+        self.save_parts(generation, step, &parts)?;
         if self.schedule.program_fails_at == Some(step) {
             self.count("program's own error");
             let rank = step % self.training.world_size;
@@ -269,6 +286,9 @@ impl World {
             step,
         };
         self.tell_member(address, seen)?;
+        if let Some(asks) = self.asks_to_save(generation) {
+            self.tell_member(address, asks)?;
+        }
         if step.is_multiple_of(every) {
             let made = MemberEvent::Checkpoint {
                 generation: number,

@@ -220,7 +220,12 @@ impl Member {
                 tell(events, stopped).await;
             }
             HostEffect::Finish(_) => self.note(What::End)?,
-            HostEffect::KillNow { .. } | HostEffect::Fence { .. } | HostEffect::Say(_) => {}
+            HostEffect::KillNow { .. }
+            | HostEffect::Fence { .. }
+            | HostEffect::Save { .. }
+            | HostEffect::SaveEnded { .. }
+            | HostEffect::Postpone { .. }
+            | HostEffect::Say(_) => {}
         }
         Ok(())
     }

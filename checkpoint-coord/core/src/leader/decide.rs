@@ -5,28 +5,44 @@ use steadfast_proto::v1::{FaultClass, Finding};
 
 use super::ending::{Ending, stopped};
 use super::standing::Standing;
-use super::{LeaderEffect, LeaderState};
+use super::{LeaderEffect, LeaderState, saving};
 use crate::judgement::{Incident, Ruling, judge, note_progress};
 use crate::member::kinds;
 use crate::verdict::{Verdict, find_root_cause};
 use crate::{
     Course, Exclusion, Generation, Instant, JobOutcome, JobSpec, Leader, Ledger, MemberRecord,
-    NodeName, Plan, PlanPhase,
+    NodeName, Plan, PlanPhase, SaveOutcome,
 };
 
 impl Leader {
-    /// Publishes that the generation is to end.
-    pub(super) fn drain(&mut self, plan: &Plan, phase: PlanPhase, effects: &mut Vec<LeaderEffect>) {
+    /// Publishes that the generation is to end; `saved` is what became of the checkpoint that was asked for before.
+    pub(super) fn drain(
+        &mut self,
+        plan: &Plan,
+        phase: PlanPhase,
+        saved: Option<SaveOutcome>,
+        effects: &mut Vec<LeaderEffect>,
+    ) {
         if let PlanPhase::Drain { why, .. } = &phase {
             self.set(LeaderState::Draining(plan.generation), why);
         }
+        let say = saved.as_ref().map(saving::in_words).unwrap_or_default();
+        let made = saved.as_ref().and_then(|saved| saved.made);
         let course = Course {
             phase,
+            save: None,
+            last_save: saved.or_else(|| plan.last_save.clone()),
             ..self.course(plan)
         };
         let mut transaction = self.guarded();
         transaction.then.push(self.put_course(&course));
-        self.write(transaction, String::new(), effects);
+        let commit = made.map(|step| self.commit(plan, step));
+        transaction.then.extend(commit.into_iter().flatten());
+        let verdict = self.verdict_on(plan.generation);
+        transaction
+            .then
+            .extend(verdict.map(|verdict| self.put_verdict(verdict)));
+        self.write(transaction, say, effects);
     }
 
     /// Every member of the plan has stopped: judges what happened, charges it, and goes on or ends.
@@ -101,6 +117,7 @@ impl Leader {
         &mut self,
         mut plan: Plan,
         ledger: &Ledger,
+        remark: Option<String>,
         effects: &mut Vec<LeaderEffect>,
     ) {
         if let Some(before) = self.view.plan() {
@@ -118,11 +135,10 @@ impl Leader {
             transaction.then.push(self.put_ledger(ledger));
         }
         transaction.then.extend(self.old_findings(before));
-        let say = if plan.restart_count == 0 {
-            String::new()
-        } else {
-            format!("generation {} starts: {}", plan.generation, plan.why)
-        };
+        let starts = (plan.restart_count > 0)
+            .then(|| format!("generation {} starts: {}", plan.generation, plan.why));
+        let say: Vec<String> = starts.into_iter().chain(remark).collect();
+        let say = say.join("; ");
         self.write(transaction, say, effects);
     }
 
@@ -164,7 +180,10 @@ impl Leader {
     }
 
     /// The records of the plan's members, as far as they speak of its generation.
-    fn records_of<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a MemberRecord> {
+    pub(super) fn records_of<'a>(
+        &'a self,
+        plan: &'a Plan,
+    ) -> impl Iterator<Item = &'a MemberRecord> {
         plan.members
             .iter()
             .filter_map(|place| {

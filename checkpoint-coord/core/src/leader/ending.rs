@@ -82,7 +82,7 @@ impl Leader {
 pub(super) fn stopped(request: &Request, clean: bool, verdict: Option<Verdict>) -> Ending {
     let signal = match request.kind {
         RequestKind::Stop { signal, .. } | RequestKind::Leave { signal, .. } => signal,
-        RequestKind::Restart => TERMINATE,
+        RequestKind::Restart | RequestKind::Checkpoint { .. } => TERMINATE,
     };
     let (exit, how) = if clean {
         (ExitReason::Success, "every worker ended with exit code 0")

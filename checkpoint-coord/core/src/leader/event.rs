@@ -16,6 +16,8 @@ pub struct LeaderSettings {
     /// Whether the store is shared with other supervisors. If not, nobody else can join, so that nobody is waited for, and
     /// a member whose record is gone is this very node's, which will register again.
     pub shared: bool,
+    /// How long a checkpoint may take that is made before the job grows.
+    pub save_timeout: Duration,
 }
 
 impl Default for LeaderSettings {
@@ -24,6 +26,7 @@ impl Default for LeaderSettings {
             gather_window: Duration::from_secs(30),
             fence_margin: Duration::from_millis(600),
             shared: false,
+            save_timeout: Duration::from_mins(10),
         }
     }
 }

@@ -136,7 +136,8 @@ impl Leader {
                 let chosen = arrange(&available, places, size);
                 if let Some(mut next) = make_plan(last.next(), &chosen, why) {
                     next.witness_ms = witness_ms;
-                    self.publish(next, &ledger, effects);
+                    let remark = self.choose_resume(last, &mut next);
+                    self.publish(next, &ledger, remark, effects);
                 }
             }
             Choice::Wait(until, reason) => {

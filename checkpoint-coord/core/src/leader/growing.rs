@@ -51,9 +51,15 @@ impl Leader {
             _ => newest,
         };
         self.growing.since = Some((plan.generation, known));
-        if spec.grow == Grow::AtCheckpoint && newest <= known {
+        // Where a checkpoint can be asked for, none need be waited for.
+        let waits = spec.grow == Grow::AtCheckpoint && self.save_means(plan).is_none();
+        if waits && newest <= known {
             return None;
         }
+        let save_ms = match spec.grow {
+            Grow::Immediately => 0,
+            _ => u64::try_from(self.settings.save_timeout.as_millis()).unwrap_or(u64::MAX),
+        };
         let reason = format!("{larger} nodes can be used instead of {size}");
         Some(PlanPhase::Drain {
             signal: TERMINATE,
@@ -61,6 +67,7 @@ impl Leader {
             request: Some(Request {
                 generation: plan.generation,
                 kind: RequestKind::Restart,
+                save_ms,
                 reason,
             }),
         })

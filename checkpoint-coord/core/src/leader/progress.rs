@@ -17,6 +17,8 @@ pub(super) struct Progress {
     heard: Option<(u64, Instant)>,
     /// The last step of this node's own workers, and when it was seen. No other node can be further than one more.
     own: Option<(u64, Instant)>,
+    /// Usual time between two steps that anybody told of.
+    pace: Option<Duration>,
     /// The longest time between two steps of this node's own workers.
     longest_gap: Duration,
     /// When it was first seen that a worker of the generation was dead.
@@ -49,8 +51,22 @@ impl Progress {
             self.own = Some((step, at));
         }
         if self.heard.is_none_or(|(before, _)| step > before) {
+            self.note_pace(step, at);
             self.heard = Some((step, at));
         }
+    }
+
+    fn note_pace(&mut self, step: u64, at: Instant) {
+        let Some((before, since)) = self.heard else {
+            return;
+        };
+        let steps = u32::try_from(step - before).unwrap_or(u32::MAX);
+        let last = at.saturating_since(since) / steps.max(1);
+        self.pace = Some(match self.pace {
+            // Slowly, so that an evaluation does not count for much.
+            Some(usual) => (usual * 7 + last) / 8,
+            None => last,
+        });
     }
 
     pub(super) fn note_silence(&mut self, node: &NodeName, silent: bool) {
@@ -69,6 +85,20 @@ impl Progress {
 
     pub(super) fn is_silent(&self, node: &NodeName) -> bool {
         self.silent.contains(node)
+    }
+
+    /// The newest step that anybody told of.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.heard.map(|(step, _)| step)
+    }
+
+    /// A step that no worker can have reached within `delay` from now.
+    pub(super) fn out_of_reach(&self, now: Instant, delay: Duration) -> Option<u64> {
+        let (newest, at) = self.heard?;
+        let pace = self.pace.unwrap_or(delay).max(Duration::from_micros(100));
+        let time = (now.saturating_since(at).min(pace) + delay) * 5 / 4;
+        let steps = time.as_nanos() / pace.as_nanos();
+        Some(newest + 1 + u64::try_from(steps).unwrap_or(u64::MAX / 2))
     }
 
     /// When somebody last told of a new step.
@@ -123,6 +153,23 @@ mod tests {
         progress.note_death(Generation(1), at(12));
         progress.note_death(Generation(1), at(13));
         assert_eq!(progress.over_since(), Some(at(12)));
+    }
+
+    #[test]
+    fn a_step_out_of_reach_is_as_far_away_as_the_delay_is_long() {
+        let mut progress = Progress::default();
+        assert_eq!(progress.out_of_reach(at(1), Duration::from_secs(1)), None);
+        progress.note_step(Generation(1), 10, at(10), true);
+        progress.note_step(Generation(1), 20, at(20), false);
+        // One is on its way: half of it is done.
+        let now = at(20) + Duration::from_millis(500);
+        let soon = Duration::from_millis(100);
+        assert_eq!(progress.out_of_reach(now, soon), Some(21));
+        assert_eq!(progress.out_of_reach(now, soon * 5), Some(22));
+        assert_eq!(
+            progress.out_of_reach(at(90), Duration::from_secs(3)),
+            Some(26)
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 mod many_nodes;
+mod saving;
 
 use std::collections::BTreeMap;
 
@@ -181,6 +182,7 @@ fn request(kind: RequestKind, generation: u64) -> Request {
     Request {
         generation: Generation(generation),
         kind,
+        save_ms: 0,
         reason: "somebody asked".to_owned(),
     }
 }

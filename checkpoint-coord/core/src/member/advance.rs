@@ -26,6 +26,7 @@ impl Member {
         } else if let Some(plan) = self.news() {
             self.follow(now, plan, effects);
         }
+        self.follow_save(effects);
         self.leave_alone(now, effects);
         if !self.finished {
             self.write(effects);
@@ -99,22 +100,26 @@ impl Member {
         let Some(work) = self.work.as_ref().filter(|work| work.is_active()) else {
             return;
         };
+        let generation = work.generation;
         if let Some(fault) = work.fault() {
             let reason = fault.summary.clone();
             let grace = self.settings.restart_grace;
             self.order_stop(now, TERMINATE, grace, reason, effects);
         } else if let Some(request) = self.request_to_obey().cloned() {
+            if self.waits_for_save(now, &request, effects) {
+                return;
+            }
             match request.kind {
                 RequestKind::Stop { signal, grace_ms }
                 | RequestKind::Leave { signal, grace_ms } => {
-                    let grace = self.stop_grace(grace_ms);
+                    let grace = self.rest_of(now, self.stop_grace(grace_ms));
                     self.order_stop(now, signal, grace, request.reason, effects);
                 }
-                RequestKind::Restart if request.generation == work.generation => {
+                RequestKind::Restart if request.generation == generation => {
                     let grace = self.settings.stop_grace;
                     self.order_stop(now, TERMINATE, grace, request.reason, effects);
                 }
-                RequestKind::Restart => {}
+                RequestKind::Restart | RequestKind::Checkpoint { .. } => {}
             }
         }
     }
@@ -159,10 +164,15 @@ impl Member {
             {
                 let grace = match request.as_ref().map(|request| request.kind) {
                     Some(RequestKind::Stop { grace_ms, .. }) => self.stop_grace(grace_ms),
-                    Some(RequestKind::Restart | RequestKind::Leave { .. }) => {
-                        self.settings.stop_grace
-                    }
+                    Some(_) => self.settings.stop_grace,
                     None => self.settings.restart_grace,
+                };
+                // Whoever asked here does not wait longer because others had to be told first.
+                let grace = match self.request.as_ref().map(|request| request.kind) {
+                    Some(
+                        RequestKind::Stop { grace_ms, .. } | RequestKind::Leave { grace_ms, .. },
+                    ) => grace.min(self.rest_of(now, self.stop_grace(grace_ms))),
+                    _ => grace,
                 };
                 self.order_stop(now, *signal, grace, why.clone(), effects);
             }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    AgentEndpoint, ChangeBatch, Generation, Incarnation, Instant, JobResult, JobSpec, KeyValue,
-    Keys, LeaseId, LocalRank, Location, NodeName, Outcome, Plan, Revision, Transaction,
-    WitnessReport, WorkerExit,
+    AgentEndpoint, ChangeBatch, CheckpointReport, Generation, Incarnation, Instant, JobResult,
+    JobSpec, KeyValue, Keys, LeaseId, LocalRank, Location, NodeName, Outcome, Plan, Revision,
+    SaveMeans, SaveOrder, SaveOutcome, Transaction, WitnessReport, WorkerExit,
 };
 
 /// What a finding's `kind` can be, as far as the core cares.
@@ -25,6 +25,10 @@ pub mod kinds {
     pub const WORKER_UNKILLABLE: &str = "worker.unkillable";
     /// A worker makes no progress and will not make any.
     pub const WORKER_HUNG: &str = "worker.hung";
+    /// The loss is no number any more, or runs away, and the user wants the generation to end for that.
+    pub const LOSS_BROKEN: &str = "loss.broken";
+    /// The same, where it is only reported.
+    pub const LOSS_SUSPECT: &str = "loss.suspect";
     /// A GPU that the job uses is lost, or must be reset before it can be used again.
     pub const GPU_FAULT: &str = "gpu.fault";
     /// A member of the generation is gone.
@@ -54,6 +58,8 @@ pub struct MemberSettings {
     pub restart_grace: Duration,
     /// Time from the first signal to SIGKILL when somebody asked for the stop.
     pub stop_grace: Duration,
+    /// How long a checkpoint may take that is made before something which can wait for it.
+    pub save_timeout: Duration,
     /// The lease that the member's record is bound to, if the store has leases for it.
     pub lease: Option<LeaseId>,
     /// How long another supervisor that goes by this node's name is waited for until it is gone: longer than its lease.
@@ -80,6 +86,7 @@ impl MemberSettings {
             spec,
             restart_grace: Duration::from_secs(5),
             stop_grace: Duration::from_secs(30),
+            save_timeout: Duration::from_mins(10),
             lease: None,
             name_patience: Duration::from_secs(30),
             shared: false,
@@ -169,6 +176,23 @@ pub enum MemberEvent {
     /// A whole checkpoint was seen to have been made.
     Checkpoint {
         /// Generation that made it.
+        generation: Generation,
+        /// Its step.
+        step: u64,
+    },
+    /// What this member can vouch for in its checkpoint directory; `None` when that cannot be said. Comes before
+    /// [`MemberEvent::Stopped`], with what the workers have left behind.
+    Checkpoints(Option<CheckpointReport>),
+    /// Whether the workers can be asked for a checkpoint, and how, has become known.
+    CanSave {
+        /// Generation of the workers.
+        generation: Generation,
+        /// How; `None` when they cannot.
+        means: Option<SaveMeans>,
+    },
+    /// The workers have made the checkpoint that they were asked for, and it is on stable storage.
+    Saved {
+        /// Generation of the workers.
         generation: Generation,
         /// Its step.
         step: u64,
@@ -278,6 +302,13 @@ pub enum OperatorRequest {
         /// Why, in words.
         reason: String,
     },
+    /// Make a checkpoint, and go on; [`MemberEffect::SaveEnded`] tells what has become of it.
+    Checkpoint {
+        /// Another one for each time that somebody asks; not 0.
+        number: u64,
+        /// Why, in words.
+        reason: String,
+    },
 }
 
 /// What a member wants done, in this order.
@@ -312,6 +343,26 @@ pub enum MemberEffect {
     KillNow {
         /// Which generation.
         generation: Generation,
+    },
+    /// Ask this node's workers for a checkpoint, and answer with `Saved` when it is there; `None`: it is not wanted any more.
+    Save {
+        /// Their generation.
+        generation: Generation,
+        /// What is wanted.
+        order: Option<SaveOrder>,
+    },
+    /// What has become of a checkpoint that was asked for.
+    SaveEnded {
+        /// The generation that was asked.
+        generation: Generation,
+        /// What has become of it.
+        outcome: SaveOutcome,
+    },
+    /// A stop that was asked for waits so long at most, for a checkpoint: whoever would stop the workers if nobody else does
+    /// is to wait, too.
+    Postpone {
+        /// At most so long.
+        within: Duration,
     },
     /// Tell the user.
     Say(String),

@@ -8,8 +8,8 @@ use steadfast_proto::v1::Finding;
 use super::{Member, MemberEffect, Work};
 use crate::records::encode;
 use crate::{
-    Condition, FindingsRecord, MemberPhase, MemberRecord, Operation, RECORD_VERSION, RequestKind,
-    Revision, Transaction,
+    CheckpointReport, Condition, FindingsRecord, MemberPhase, MemberRecord, Operation,
+    RECORD_VERSION, Request, RequestKind, Revision, Transaction,
 };
 
 /// What a member writes about itself.
@@ -61,6 +61,8 @@ impl Member {
                 clean: before.clean,
                 witness: before.witness,
                 checkpoint: before.checkpoint,
+                can_save: before.can_save,
+                saved: before.saved,
                 ..report.record.clone()
             }
         } else {
@@ -101,19 +103,19 @@ impl Member {
             (
                 record.generation,
                 report.findings.clone(),
-                record.request.clone(),
+                lasting(record),
                 has_stopped_to_leave(record),
             )
         };
         let generation = report.record.generation;
-        let is_empty = report.findings.is_empty() && report.record.request.is_none();
+        let is_empty = report.findings.is_empty() && lasting(&report.record).is_none();
         if !is_empty && self.written.as_ref().map(to_keep) != Some(to_keep(report)) {
             transaction.then.push(Operation::Put {
                 key: keys.findings(generation, &self.settings.node),
                 value: encode(&FindingsRecord {
                     version: RECORD_VERSION,
                     findings: report.findings.clone(),
-                    request: report.record.request.clone(),
+                    request: lasting(&report.record),
                     stopped: has_stopped_to_leave(&report.record),
                     extra: BTreeMap::new(),
                 }),
@@ -139,6 +141,29 @@ impl Member {
         let own = known.filter(|record| record.value.incarnation == self.settings.incarnation);
         let seen = own.map_or(Revision(0), |record| record.create_revision);
         seen.max(self.registered_at)
+    }
+
+    /// What is said of the checkpoint directory. While the workers run and save, only that it is another directory is worth
+    /// a write.
+    fn checkpoints_to_report(&self) -> Option<CheckpointReport> {
+        let written = self
+            .written
+            .as_ref()
+            .and_then(|written| written.record.checkpoints.clone());
+        let runs = self.work.as_ref().is_some_and(|work| {
+            !matches!(
+                work.phase(),
+                Some(MemberPhase::Stopped | MemberPhase::Completed)
+            )
+        });
+        let directory = |report: &Option<CheckpointReport>| {
+            report.as_ref().map(|report| report.directory.clone())
+        };
+        if runs && directory(&written) == directory(&self.checkpoints) {
+            written
+        } else {
+            self.checkpoints.clone()
+        }
     }
 
     fn report(&self) -> Report {
@@ -169,6 +194,9 @@ impl Member {
             location: self.settings.location.clone(),
             witness: work.and_then(|work| work.witness),
             checkpoint: work.and_then(|work| work.checkpoint),
+            checkpoints: self.checkpoints_to_report(),
+            can_save: work.and_then(|work| work.saving.means),
+            saved: work.and_then(|work| work.saving.saved),
             agent: self.settings.agent.clone(),
             extra: self.extra.clone(),
         };
@@ -177,6 +205,13 @@ impl Member {
             findings: work.map(|work| work.findings.clone()).unwrap_or_default(),
         }
     }
+}
+
+/// A request that outlives the member's record. A checkpoint is of use only as long as somebody waits for it.
+fn lasting(record: &MemberRecord) -> Option<Request> {
+    let request = record.request.as_ref();
+    let lasts = |request: &&Request| !matches!(request.kind, RequestKind::Checkpoint { .. });
+    request.filter(lasts).cloned()
 }
 
 /// Whether the member can go, as far as its workers are concerned.

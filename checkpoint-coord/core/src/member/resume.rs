@@ -22,7 +22,7 @@ impl Member {
         }
         self.resumed = true;
         self.next_port = next_port;
-        let record = self.adopt_record();
+        let record = self.adopt_record(now);
         if self.request.is_none() {
             let kept = self.view.requests();
             let own = kept.filter(|(node, _)| **node == self.settings.node);
@@ -51,7 +51,7 @@ impl Member {
     }
 
     /// Takes over what our own record says, if it is of this life of the keeper.
-    fn adopt_record(&mut self) -> Option<MemberRecord> {
+    fn adopt_record(&mut self, now: Instant) -> Option<MemberRecord> {
         let node = &self.settings.node;
         let versioned = self.view.member(node)?;
         self.extra.clone_from(&versioned.value.extra);
@@ -60,6 +60,7 @@ impl Member {
         }
         let record = MemberRecord::clone(&versioned.value);
         self.request.clone_from(&record.request);
+        self.asked_at = Some(now);
         self.unkillable.extend(&record.unkillable);
         if versioned.lease == self.settings.lease {
             self.written = Some(Report {
@@ -84,6 +85,8 @@ impl Member {
         if let Some(record) = record.filter(|record| record.generation == generation) {
             work.best_step = record.step;
             work.reported_step = record.step;
+            work.saving.means = record.can_save;
+            work.saving.saved = record.saved;
         }
         work
     }

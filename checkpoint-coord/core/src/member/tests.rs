@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod saving;
+
 use steadfast_proto::v1::{FaultClass, FaultRole};
 
 use super::*;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
 use super::kinds;
+use super::saving::Saving;
 use crate::{
     Generation, Instant, LocalRank, MemberPhase, NodeName, Rank, SpawnFailure, WitnessReport,
     WorkerExit,
@@ -36,6 +37,7 @@ pub(crate) struct Work {
     pub(crate) witness: Option<WitnessReport>,
     /// Step of the newest checkpoint that was made.
     pub(crate) checkpoint: Option<u64>,
+    pub(super) saving: Saving,
     /// When this node began to stop the workers.
     pub(crate) stop_began: Option<Instant>,
     /// Set once all workers are gone: those that survived SIGKILL.
@@ -58,6 +60,7 @@ impl Work {
             reported_at: Instant::default(),
             witness: None,
             checkpoint: None,
+            saving: Saving::default(),
             stop_began: None,
             stopped: None,
         }
@@ -81,6 +84,13 @@ impl Work {
     /// Whether workers run or may run, and nobody has begun to stop them.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.phase(), None | Some(MemberPhase::Running))
+    }
+
+    /// Whether the workers can be asked for a checkpoint, and nothing is wrong.
+    pub(crate) fn can_save(&self) -> bool {
+        // Workers may end by themselves once they have saved.
+        let well = self.exits.values().all(|exit| exit.is_success());
+        self.saving.means.is_some() && well && self.fault().is_none()
     }
 
     /// Whether every worker has ended with code 0.
@@ -246,6 +256,7 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         kinds::WORKER_EXITED
         | kinds::WORKER_SPAWN_FAILED
         | kinds::WORKER_HUNG
+        | kinds::LOSS_BROKEN
         | kinds::WORKER_FENCED
         | kinds::NODE_UNFIT
         | kinds::GPU_FAULT

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Location, Plan, PlanPhase};
+use super::{Location, Plan, PlanPhase, SaveOrder, SaveOutcome};
 use crate::{Generation, NodeName, RECORD_VERSION};
 
 /// What has become of the plan in force, under `job/course`. One of another generation than the plan's means nothing.
@@ -23,6 +23,12 @@ pub struct Course {
     pub phase: PlanPhase,
     /// See [`Plan::witness_ms`].
     pub witness_ms: u64,
+    /// See [`Plan::save`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<SaveOrder>,
+    /// See [`Plan::last_save`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_save: Option<SaveOutcome>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
@@ -61,6 +67,8 @@ impl Course {
             generation: plan.generation,
             phase: plan.phase.clone(),
             witness_ms: plan.witness_ms,
+            save: plan.save.clone(),
+            last_save: plan.last_save.clone(),
             extra: BTreeMap::new(),
         }
     }
@@ -71,6 +79,8 @@ impl Course {
             plan.phase = self.phase.clone();
         }
         plan.witness_ms = plan.witness_ms.max(self.witness_ms);
+        plan.save.clone_from(&self.save);
+        plan.last_save.clone_from(&self.last_save);
     }
 }
 

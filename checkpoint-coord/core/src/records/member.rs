@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{CheckpointReport, SaveMeans};
 use crate::{Generation, Incarnation, Instant, LocalRank, NodeName, RECORD_VERSION};
 
 /// A member, under `members/<node>`. Only that member writes it.
@@ -49,6 +50,17 @@ pub struct MemberRecord {
     /// Step of the newest whole checkpoint that this member has seen made in `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u64>,
+    /// What this member can vouch for in its checkpoint directory: as it was when its workers had stopped, and while it
+    /// has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<CheckpointReport>,
+    /// How its workers of `generation` can be asked for a checkpoint, if they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub can_save: Option<SaveMeans>,
+    /// Step of the newest checkpoint that its workers of `generation` have made because they were asked, and that is
+    /// written to stable storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<u64>,
     /// Where the member's agent can be reached by other agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentEndpoint>,
@@ -111,6 +123,9 @@ pub struct Request {
     pub generation: Generation,
     /// What was asked.
     pub kind: RequestKind,
+    /// For how long a checkpoint may be waited for before it is carried out, in milliseconds.
+    #[serde(default)]
+    pub save_ms: u64,
     /// Why, in words.
     pub reason: String,
 }
@@ -128,6 +143,11 @@ pub enum RequestKind {
     },
     /// Leave this generation and start the next one. Later generations are not affected.
     Restart,
+    /// Make a checkpoint, and go on.
+    Checkpoint {
+        /// Tells this wish from others: another one for each time that somebody asks.
+        number: u64,
+    },
     /// Take this member out of the job; others take its ranks over. The job goes on if it can.
     Leave {
         /// First signal that its workers get.
@@ -171,6 +191,9 @@ impl MemberRecord {
             location: Location::default(),
             witness: None,
             checkpoint: None,
+            checkpoints: None,
+            can_save: None,
+            saved: None,
             agent: None,
             extra: BTreeMap::new(),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Location, Request};
+use super::{Location, Request, Resume, SaveOrder, SaveOutcome};
 use crate::{Generation, Incarnation, NodeName, Rank};
 
 /// The plan in force, under `job/plan`. It is written once for each generation. What becomes of it then ([`super::Course`])
@@ -35,6 +35,15 @@ pub struct Plan {
     /// milliseconds. 0: leases alone decide. Within a generation it never shrinks.
     #[serde(default)]
     pub witness_ms: u64,
+    /// Where the workers resume; absent when no member has said what there is, so that each looks for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// The checkpoint that the workers are asked for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<SaveOrder>,
+    /// What became of the last one that they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_save: Option<SaveOutcome>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
@@ -76,6 +85,10 @@ pub struct PlanMember {
     /// Where its node stands. Only the leader is told.
     #[serde(skip)]
     pub location: Location,
+    /// Whether this member clears its checkpoint directory of torn ones before the workers start; of those that share a
+    /// directory, one does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clears: bool,
 }
 
 /// Host and port.

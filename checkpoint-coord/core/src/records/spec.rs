@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::RECORD_VERSION;
 
 /// Version of the rules by which members and leader work together.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 const DEFAULT_WAIT_FOR_NODES: Duration = Duration::from_mins(15);
 const DEFAULT_SHRINK_AFTER: Duration = Duration::from_secs(30);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who is not where the others are?
 
+mod kind;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_proto::v1::FaultClass;
 
+use self::kind::Kind;
 use super::signs::{Doing, KernelState, RankSigns};
 use super::watch::Stall;
 use crate::{NodeName, Rank};
@@ -75,22 +78,6 @@ struct Charge<'a> {
     kind: Kind,
     /// Each independent of the others.
     signs: Vec<String>,
-}
-
-/// From the clearest to the vaguest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Stopped,
-    Frozen,
-    Dead,
-    Traced,
-    Storage,
-    Data,
-    Waiting,
-    Spinning,
-    Elsewhere,
-    Working,
-    Behind,
 }
 
 /// Compares the ranks. `None` without any.
@@ -205,6 +192,10 @@ fn kernel_kind(rank: &RankSigns, signs: &mut Vec<String>) -> Option<Kind> {
             Kind::Traced,
             "a debugger holds its process (state t)".to_owned(),
         ),
+        KernelState::Unheard => (
+            Kind::Unheard,
+            "nothing is heard of its node any more".to_owned(),
+        ),
         // A parent that waits for its child to begin a program sleeps there for a moment.
         KernelState::Uninterruptible if wchan != "kernel_clone" && rank.still => (
             Kind::Storage,
@@ -263,9 +254,12 @@ fn verdict(
         // A rank by itself holds nobody up.
         _ if world == 1 => Confidence::Thin,
         // A rank that only takes longer than ever looks the same.
-        Kind::Storage | Kind::Spinning | Kind::Working | Kind::Behind | Kind::Elsewhere => {
-            Confidence::Fair
-        }
+        Kind::Unheard
+        | Kind::Storage
+        | Kind::Spinning
+        | Kind::Working
+        | Kind::Behind
+        | Kind::Elsewhere => Confidence::Fair,
         Kind::Data | Kind::Waiting if signs.len() > 1 => Confidence::Strong,
         Kind::Data | Kind::Waiting => Confidence::Fair,
     };
@@ -286,7 +280,7 @@ fn verdict(
             "holds up the others: {}",
             charge.signs.first().map_or("", String::as_str)
         ),
-        advice: advice_for(charge.kind).to_owned(),
+        advice: charge.kind.advice().to_owned(),
         is_held: false,
         kind: Some(charge.kind),
     }
@@ -300,35 +294,8 @@ fn class_of(charge: &Charge<'_>) -> FaultClass {
         }
         Kind::Storage => FaultClass::Storage,
         Kind::Working => FaultClass::Straggler,
+        Kind::Unheard => FaultClass::NodeLost,
         _ => FaultClass::Hang,
-    }
-}
-
-fn advice_for(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Stopped => {
-            "find out who stopped it: a scheduler that suspends jobs, a person, a debugger that left it behind"
-        }
-        Kind::Frozen => {
-            "find out who froze its cgroup: a scheduler or a container runtime does that"
-        }
-        Kind::Dead => "look at its last lines of output and at the kernel log",
-        Kind::Traced => "end the debugger or let it go on",
-        Kind::Storage => {
-            "look at the file system that its open files are on, and at the kernel log"
-        }
-        Kind::Data => {
-            "look at its data loader: the source of the data, the worker processes, their memory"
-        }
-        Kind::Waiting => "look at its stacks in the evidence: what it waits for does not come",
-        Kind::Spinning => "look at its stacks in the evidence: a loop there does not end",
-        Kind::Elsewhere => {
-            "compare its stack with that of the others: it takes another way through the program"
-        }
-        Kind::Working => {
-            "it may only be slow: look at the load of its node and at its share of the data"
-        }
-        Kind::Behind => "look at its stacks in the evidence",
     }
 }
 
@@ -361,7 +328,11 @@ fn nobody(ranks: &[RankSigns]) -> StallVerdict {
 fn most_of_them(charge: &Charge<'_>, alike: &[Rank], world: usize) -> StallVerdict {
     let same = charge.signs.first().map_or("", String::as_str);
     StallVerdict {
-        class: class_of(charge),
+        class: match charge.kind {
+            // It is more likely that the one who does not hear them is cut off.
+            Kind::Unheard => FaultClass::Network,
+            _ => class_of(charge),
+        },
         culprit: None,
         others: alike.to_vec(),
         confidence: match charge.kind {
@@ -377,7 +348,7 @@ fn most_of_them(charge: &Charge<'_>, alike: &[Rank], world: usize) -> StallVerdi
             "{} of {world} ranks make no steps any more, for one reason: {same}",
             alike.len()
         ),
-        advice: advice_for(charge.kind).to_owned(),
+        advice: charge.kind.advice().to_owned(),
         is_held: false,
         kind: Some(charge.kind),
     }

@@ -53,6 +53,8 @@ pub enum KernelState {
     Dead,
     /// In a cgroup that is frozen.
     Frozen,
+    /// Nothing is heard of its node.
+    Unheard,
     /// It could not be seen.
     Unknown,
 }

@@ -23,6 +23,7 @@ UNKNOWN, COUNTED, OPTIMIZER, STATED = range(4)
 
 _HEADER = struct.Struct("<8sIIIIiiQQ")
 _REQUEST_AT = 64
+_ASKED_AT = 256
 _STEP = struct.Struct("<QQQQQ")
 _STEP_AT = 128
 _STATE = struct.Struct("<QIIQQQQdQ")
@@ -30,6 +31,8 @@ _STATE_AT = 192
 _PATH_AT = 512
 _LONGEST_PATH = 1022
 _NAN = float("nan")
+# A loss that is no number, as opposed to none at all.
+_NOT_A_NUMBER = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\x7f")[0]
 
 
 def _number(name, default):
@@ -55,6 +58,7 @@ class Page:
         "_state_number",
         "_memory",
         "_request",
+        "_asked",
         "_lock",
         "_pack_step",
     )
@@ -63,7 +67,8 @@ class Page:
         """Makes the page in `directory`. Raises OSError where that cannot be."""
         now = monotonic_ns()
         self._memory = _create(directory, now, stack_signal)
-        self._request = memoryview(self._memory)[_REQUEST_AT : _REQUEST_AT + 8].cast("Q")
+        self._request = memoryview(self._memory)[_REQUEST_AT : _REQUEST_AT + 16].cast("Q")
+        self._asked = memoryview(self._memory)[_ASKED_AT : _ASKED_AT + 8].cast("Q")
         # It can be taken again by a handler that a signal has put in the middle of a write.
         self._lock = RLock()
         self._pack_step = _STEP.pack_into
@@ -78,6 +83,11 @@ class Page:
         self.checkpoint_done = 0
         self.loss = _NAN
         self.publish_step()
+        self.publish_state()
+
+    def set_loss(self, loss):
+        """Writes down the last loss, which may be infinite or no number."""
+        self.loss = loss if loss == loss else _NOT_A_NUMBER
         self.publish_state()
 
     def publish_step(self):
@@ -106,6 +116,14 @@ class Page:
     def checkpoint_request(self):
         """The step at which the supervisor wants a checkpoint; 0 when it wants none."""
         return self._request[0]
+
+    def asks(self):
+        """Shows that the program asks for it, so that it is worth while to want one."""
+        self._asked[0] = monotonic_ns()
+
+    def hold_until(self):
+        """Until when a process that has saved is to make no further step, by the monotonic clock; 0: it goes on."""
+        return self._request[1]
 
     def set_checkpoint_path(self, path):
         """Writes where the last checkpoint is. One that is too long for the page counts as unknown."""

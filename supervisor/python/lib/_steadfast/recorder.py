@@ -7,16 +7,17 @@ processes around a training (compilers, loggers, data loaders) leave none.
 
 import os
 import sys
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 from _thread import get_ident
 
 from . import guard, stacks
 from .page import COUNTED, OPTIMIZER, STATED, UNKNOWN, Page
-from .phases import COMPILE, INIT, TRAIN
+from .phases import CHECKPOINT, COMPILE, INIT, TRAIN
 
 _MARK = "_steadfast_steps"
 _MOST = 2**53
+_HELD_SECONDS = 0.01
 
 
 class Recorder:
@@ -91,8 +92,7 @@ class Recorder:
         self._stated = True
         self._advance(page, min(max(step, 0), _MOST), STATED)
         if loss is not None:
-            page.loss = loss
-            page.publish_state()
+            page.set_loss(loss)
 
     def enter(self, phase, implied=False):
         """Begins a phase. Returns whether `leave` must be called. `implied`: the program did not say so itself."""
@@ -127,6 +127,7 @@ class Recorder:
         page = self.page()
         if page is None:
             return False
+        page.asks()
         wanted = page.checkpoint_request()
         return 0 < wanted <= page.step and page.checkpoint_done < wanted
 
@@ -138,6 +139,23 @@ class Recorder:
         page.set_checkpoint_path(path if path is not None else "")
         page.checkpoint_done = min(max(step, 0), _MOST)
         page.publish_state()
+        self._hold(page)
+
+    def _hold(self, page):
+        """The job is stopped once the checkpoint is safe: a step made meanwhile would have to be made again."""
+
+        def is_held():
+            return 0 < page.checkpoint_request() <= page.checkpoint_done and monotonic_ns() < page.hold_until()
+
+        if not is_held():
+            return
+        entered = self.enter(CHECKPOINT)
+        try:
+            while is_held():
+                sleep(_HELD_SECONDS)
+        finally:
+            if entered:
+                self.leave(CHECKPOINT)
 
     def _first_count(self, optimizer, page):
         """The count of an optimizer that has made its first step here, and where it comes from."""

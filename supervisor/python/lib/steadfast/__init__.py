@@ -13,7 +13,8 @@
             steadfast.checkpoint_done(step, path)
 
 None of it is needed: Steadfast sees the steps of PyTorch's optimizers, checkpoints and evaluations by itself. Where no
-supervisor runs, everything here does nothing. Nothing here waits, and nothing raises but for arguments of a wrong type.
+supervisor runs, everything here does nothing. Nothing here waits, but for
+`checkpoint_done` where the job is about to be stopped, and nothing raises but for arguments of a wrong type.
 
 Pure Python 3.8 or newer, without dependencies.
 """
@@ -68,13 +69,18 @@ def progress(step: int, *, loss: Optional[float] = None) -> None:
 def should_checkpoint() -> bool:
     """Whether the supervisor wants a checkpoint at this step. All ranks are told at the same step.
 
-    Ask after `progress`. It stays true until `checkpoint_done`.
+    Ask after `progress`, on every rank and at every step: a program that never asks is never asked to save. It stays true
+    until `checkpoint_done`.
     """
     return bool(_guard.attempt("asking for a checkpoint's time", _recorder.should_checkpoint))
 
 
 def checkpoint_done(step: int, path: Union[str, "os.PathLike[str]", None] = None) -> None:
-    """Reports that this rank's part of the checkpoint of `step` is written, completely and to stable storage."""
+    """Reports that this rank's part of the checkpoint of `step` is written, completely and to stable storage.
+
+    Where the checkpoint was asked for because the workers are going to be stopped, this waits until they are (and no longer
+    than the supervisor would): a step made meanwhile would be lost. Signals are handled as always.
+    """
     step = int(step)
     path = None if path is None else os.fspath(path)
     _guard.attempt("reporting a checkpoint", _recorder.checkpoint_done, step, path)

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use steadfast_checkpoints::{Catalogue, Known, Layout, Selection, aside, tracker};
+use steadfast_core::Resume as PlannedResume;
 
 use crate::clock;
 use crate::settings::Checkpoints;
@@ -45,43 +46,145 @@ pub(in crate::agent) enum ResumePoint {
 pub(in crate::agent) struct Aside {
     /// What it was called.
     pub(in crate::agent) name: String,
-    /// What is wrong with it.
+    /// What is wrong with it: the rest of a sentence that begins with its name.
     pub(in crate::agent) why: String,
     /// Where it is now.
     pub(in crate::agent) path: PathBuf,
 }
 
-/// Chooses among what `catalogue` knows. Nothing is changed any more once `wanted` says that nobody waits for the answer:
-/// workers may run then, and write.
+/// What is to be seen to before workers start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct Task {
+    /// Number of workers in all.
+    pub(in crate::agent) world_size: u32,
+    /// What the plan says of where they resume; `None` when this node chooses by itself.
+    pub(in crate::agent) planned: Option<PlannedResume>,
+    /// Whether this node clears the directory, or others do.
+    pub(in crate::agent) clears: bool,
+}
+
+/// Whether the directory is as it should be: what the plan says is there, and others have cleared what they are to clear.
+pub(super) fn is_ready(catalogue: &Catalogue, settings: &Checkpoints, task: &Task) -> bool {
+    let Some(planned) = &task.planned else {
+        return true;
+    };
+    let Some(from) = &planned.from else {
+        return true;
+    };
+    let all = catalogue.all();
+    let mut torn = all.iter().filter(|known| {
+        known.found.step > from.step
+            && !known.is_whole()
+            && is_surely_one(known, catalogue, settings)
+    });
+    let is_there = all
+        .iter()
+        .any(|known| known.found.name == from.name && known.is_whole());
+    is_there && (task.clears || torn.next().is_none())
+}
+
+/// Chooses among what `catalogue` knows, or looks whether what the plan says is there. Nothing is changed any more once
+/// `wanted` says that nobody waits for the answer: workers may run then, and write.
 pub(super) fn choose(
-    catalogue: &mut Catalogue,
+    catalogue: &Catalogue,
     settings: &Checkpoints,
-    world_size: u32,
+    task: &Task,
     wanted: &dyn Fn() -> bool,
 ) -> Choice {
     let mut choice = Choice::default();
-    let chosen = catalogue.newest_whole(world_size, None).cloned();
-    choice.resume = chosen.as_ref().map(|known| Resume {
-        step: known.found.step,
-        path: known.found.path.clone(),
-    });
+    let chosen = match &task.planned {
+        Some(planned) => find_planned(catalogue, planned, &mut choice),
+        None => catalogue.newest_whole(task.world_size, None).cloned(),
+    };
+    let planned_from = task
+        .planned
+        .as_ref()
+        .and_then(|planned| planned.from.as_ref());
+    choice.resume = match (&chosen, planned_from) {
+        (Some(known), _) => Some(Resume {
+            step: known.found.step,
+            path: known.found.path.clone(),
+        }),
+        (None, Some(from)) => Some(Resume {
+            step: from.step,
+            path: catalogue.directory().join(&from.name),
+        }),
+        (None, None) => None,
+    };
+    if task.clears {
+        clear(
+            catalogue,
+            settings,
+            task,
+            chosen.as_ref(),
+            wanted,
+            &mut choice,
+        );
+    }
+    choice
+}
+
+/// The checkpoint that the plan names. Where it is not whole here, that is said: others vouch for it.
+fn find_planned(
+    catalogue: &Catalogue,
+    planned: &PlannedResume,
+    choice: &mut Choice,
+) -> Option<Known> {
+    let from = planned.from.as_ref()?;
+    let mut all = catalogue.all().into_iter();
+    let known = all.rfind(|known| known.found.name == from.name).cloned();
+    let directory = catalogue.directory().display();
+    let name = &from.name;
+    match known {
+        Some(known) if known.is_whole() => return Some(known),
+        Some(known) => choice.notes.push(format!(
+            "checkpoint {name}, which the job resumes from and others vouch for, is torn in {directory} on this node: {}",
+            first_problem(&known)
+        )),
+        None => choice.notes.push(format!(
+            "checkpoint {name}, which the job resumes from, is not in {directory} on this node: if each node keeps a part \
+             of its own, the part of this node is lost"
+        )),
+    }
+    None
+}
+
+/// Moves out of the way what workers must not resume from.
+fn clear(
+    catalogue: &Catalogue,
+    settings: &Checkpoints,
+    task: &Task,
+    chosen: Option<&Known>,
+    wanted: &dyn Fn() -> bool,
+    choice: &mut Choice,
+) {
+    let world_size = task.world_size;
+    let apart = task.planned.as_ref().is_some_and(|planned| planned.apart);
     let newer: Vec<Known> = catalogue
         .all()
         .into_iter()
-        .filter(|known| is_newer(known, chosen.as_ref()))
+        .filter(|known| is_newer(known, chosen))
         .cloned()
         .collect();
     let time = time();
     for known in &newer {
-        if known.is_whole() {
+        if known.is_whole() && apart && chosen.is_some() && wanted() {
+            move_aside(known, "is not whole on all nodes", &time, choice);
+        } else if known.is_whole() && !known.checked.fits(world_size) {
             choice.notes.push(format!(
                 "checkpoint {} is whole, but {} workers saved it and {world_size} cannot load it: it is passed over",
                 known.found.name,
                 known.checked.world_size.unwrap_or(0),
             ));
+        } else if known.is_whole() {
+            choice.notes.push(format!(
+                "checkpoint {} is whole here, but not what all nodes can resume from: it is passed over",
+                known.found.name
+            ));
         } else if is_surely_one(known, catalogue, settings) {
             if wanted() {
-                move_aside(known, &time, &mut choice);
+                let why = format!("is torn ({})", first_problem(known));
+                move_aside(known, &why, &time, choice);
             }
         } else {
             choice.notes.push(format!(
@@ -92,9 +195,8 @@ pub(super) fn choose(
         }
     }
     if let Some(known) = chosen.filter(|_| wanted()) {
-        see_to_tracker(&known, settings, &time, &mut choice);
+        see_to_tracker(known, settings, &time, choice);
     }
-    choice
 }
 
 fn is_newer(known: &Known, chosen: Option<&Known>) -> bool {
@@ -125,20 +227,18 @@ fn shape(name: &str) -> String {
     shape
 }
 
-fn move_aside(known: &Known, time: &str, choice: &mut Choice) {
+fn move_aside(known: &Known, why: &str, time: &str, choice: &mut Choice) {
     let name = &known.found.name;
     match aside::move_aside(&known.found, time) {
         Ok(Some(path)) => choice.aside.push(Aside {
             name: name.clone(),
-            why: first_problem(known),
+            why: why.to_owned(),
             path,
         }),
         // Another node has done it.
         Ok(None) => {}
         Err(error) => choice.notes.push(format!(
-            "checkpoint {name} is torn ({}) and cannot be renamed ({error}): a program that resumes from the latest may \
-             take it",
-            first_problem(known)
+            "checkpoint {name} {why} and cannot be renamed ({error}): a program that resumes from the latest may take it"
         )),
     }
 }
@@ -211,6 +311,7 @@ mod tests {
             directory: directory.to_owned(),
             layout: LayoutChoice::Auto,
             fix_tracker: false,
+            signal: None,
         }
     }
 
@@ -226,7 +327,64 @@ mod tests {
     fn chosen(settings: &Checkpoints, wanted: bool) -> Choice {
         let mut catalogue = Catalogue::new(settings.directory.clone(), settings.layout.selection());
         catalogue.look().unwrap();
-        choose(&mut catalogue, settings, 2, &|| wanted)
+        let task = Task {
+            world_size: 2,
+            planned: None,
+            clears: true,
+        };
+        choose(&catalogue, settings, &task, &|| wanted)
+    }
+
+    fn planned(settings: &Checkpoints, from: &str, apart: bool, clears: bool) -> (Choice, bool) {
+        let mut catalogue = Catalogue::new(settings.directory.clone(), settings.layout.selection());
+        catalogue.look().unwrap();
+        let step = from.trim_matches(|letter: char| !letter.is_ascii_digit());
+        let from = steadfast_core::ResumePoint {
+            step: step.parse().unwrap(),
+            name: from.to_owned(),
+        };
+        let task = Task {
+            world_size: 2,
+            planned: Some(PlannedResume {
+                from: Some(from),
+                apart,
+            }),
+            clears,
+        };
+        let ready = is_ready(&catalogue, settings, &task);
+        (choose(&catalogue, settings, &task, &|| true), ready)
+    }
+
+    #[test]
+    fn the_plan_says_where_to_resume_and_who_clears_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        put(directory.path(), "ckpt_5.pt", true);
+        put(directory.path(), "ckpt_7.pt", true);
+        put(directory.path(), "ckpt_9.pt", false);
+        let (choice, ready) = planned(&settings, "ckpt_5.pt", false, false);
+        assert!(!ready, "another node has yet to move the torn one");
+        assert_eq!((choice.resume.unwrap().step, choice.aside.len()), (5, 0));
+        let (choice, ready) = planned(&settings, "ckpt_5.pt", false, true);
+        assert!(ready);
+        assert_eq!((choice.resume.unwrap().step, choice.aside.len()), (5, 1));
+        assert!(directory.path().join("ckpt_7.pt").exists());
+        // Where each node has a directory of its own, what others do not have must not be resumed from either.
+        let (choice, _) = planned(&settings, "ckpt_5.pt", true, true);
+        assert_eq!(choice.aside[0].name, "ckpt_7.pt");
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_not_there_is_still_what_the_plan_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        let (choice, ready) = planned(&settings, "ckpt_5.pt", false, false);
+        assert!(!ready);
+        assert_eq!(
+            choice.resume.unwrap().path,
+            directory.path().join("ckpt_5.pt")
+        );
+        assert!(choice.notes[0].contains("is not in"), "{:?}", choice.notes);
     }
 
     #[test]

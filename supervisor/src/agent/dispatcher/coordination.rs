@@ -54,18 +54,19 @@ impl Agent {
     }
 
     /// The next heartbeats to the leader say how far we are.
-    fn show_digest(&self) {
+    pub(super) fn show_digest(&self) {
         let newest = self.generation.lockstep.newest();
         if let Some(peering) = &self.peering {
             peering.show(Digest {
                 generation: Generation(self.generation.number),
                 step: newest.map(|newest| (newest.step, Instant::from_nanos(newest.at_ns))),
+                movement: self.movement(Instant::from_nanos(clock::monotonic_ns())),
                 ..Digest::default()
             });
         }
     }
 
-    pub(super) fn on_peers(&mut self, arrived: FromPeers) {
+    pub(super) async fn on_peers(&mut self, arrived: FromPeers) -> Result<(), AgentError> {
         match arrived {
             FromPeers::Event(event) => {
                 self.note_peer(&event);
@@ -74,10 +75,16 @@ impl Agent {
                     // The next one says as much.
                     let _may_be_dropped = self.hints.try_send(hint);
                 }
+                self.on_peer_news(event).await
             }
-            FromPeers::Order(PeerOrder::Evidence { answer, .. }) => {
-                let words = "this supervisor collects no evidence for others yet".to_owned();
-                let _is_waited_for = answer.send(Err(words));
+            FromPeers::Order(PeerOrder::Evidence {
+                generation,
+                max_bytes,
+                answer,
+                ..
+            }) => {
+                self.give_evidence(generation, max_bytes, answer);
+                Ok(())
             }
         }
     }

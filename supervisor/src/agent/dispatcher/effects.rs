@@ -35,7 +35,9 @@ impl Agent {
                     first_signal,
                     grace_ms,
                 };
-                self.ask(&Request::Stop(stop), Vec::new())
+                self.ask(&Request::Stop(stop), Vec::new())?;
+                self.release_workers(generation.0);
+                Ok(())
             }
             HostEffect::KillNow { generation } => {
                 let stop = StopRequest {
@@ -50,6 +52,15 @@ impl Agent {
                 generation,
                 witness,
             } => self.on_fence(lease_until, generation, witness),
+            HostEffect::Save { generation, order } => self.on_save(generation, order).await,
+            HostEffect::SaveEnded {
+                generation,
+                outcome,
+            } => {
+                self.on_save_ended(generation, &outcome);
+                Ok(())
+            }
+            HostEffect::Postpone { within } => self.on_postpone(within),
             HostEffect::Say(text) => {
                 self.journal
                     .record(self.generation.number, "job.said", json!({ "text": text }));
@@ -82,7 +93,7 @@ impl Agent {
                 "the workers run without the Python hook and its progress pages: {error}"
             ));
         }
-        let resume = self.choose_checkpoint(generation, plan.world_size).await;
+        let resume = self.choose_checkpoint(plan).await;
         let places = Places {
             resume,
             control_socket: self.welcome.runtime_dir.join(SOCKET_NAME),

@@ -152,6 +152,7 @@ impl Agent {
             self.announce_failure(&record);
         }
         self.tell(exit_event(&record, None)).await?;
+        self.look_at_saving().await?;
         self.ask(
             &Request::Acknowledge {
                 sequence: record.sequence,
@@ -205,9 +206,6 @@ impl Agent {
                 .await;
             // Steps among them count for the restart budget.
             self.pages.look().await;
-            if let Some(checkpoints) = &self.checkpoints {
-                checkpoints.look();
-            }
             while let Ok(event) = self.page_events.try_recv() {
                 self.on_page(event).await?;
             }
@@ -230,6 +228,7 @@ impl Agent {
         if self.ending.is_some() {
             return self.finish().await;
         }
+        self.tell_checkpoints().await?;
         let next_port = self.offer_port();
         let unkillable = unkillable
             .iter()

@@ -23,7 +23,8 @@ use crate::agent::node_watch::NodeWatch;
 use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
-use crate::agent::stall::StallDesk;
+use crate::agent::saving::SaveDesk;
+use crate::agent::stall::{Council, StallDesk};
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
 use crate::hook::Hook;
@@ -104,12 +105,15 @@ pub(super) async fn open(
     let agent = Agent {
         generation: Generation::with_bounds(settings.stall.bounds.clone()),
         stall: StallDesk::new(settings.stall.clone()),
+        council: Council::default(),
+        enquiry: None,
         dying: DyingWatch::default(),
         hook,
         pages,
         page_events,
         checkpoints,
         checkpoint_events,
+        saving: SaveDesk::default(),
         node,
         kernel_log,
         nvml: watch_nvml(&settings),

@@ -17,7 +17,12 @@ impl Agent {
                 page,
             } => {
                 let news = self.generation.shown(generation, local_rank, &page);
-                self.tell_step(news).await
+                self.tell_step(news).await?;
+                let step = page.step.map(|step| step.number);
+                match page.loss {
+                    Some(loss) => self.note_loss(generation, local_rank, step, loss).await,
+                    None => Ok(()),
+                }
             }
             PageEvent::Note(text) => {
                 let fields = json!({ "note": text });
@@ -35,6 +40,7 @@ impl Agent {
             let generation = CoreGeneration(self.generation.number);
             self.tell(MemberEvent::Step { generation, step }).await?;
         }
+        self.look_at_saving().await?;
         self.tell_progress().await
     }
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use steadfast_coord::StatusView;
 use steadfast_core::{LeaderState, MemberEvent, MemberState, OperatorRequest};
-use steadfast_proto::v1::{RestartReply, StatusReply, StopReply};
+use steadfast_proto::v1::{
+    CheckpointReply, CheckpointRequest, DrainReply, DrainRequest, RestartReply, StatusReply,
+    StopReply, StopRequest,
+};
+use tokio::sync::oneshot;
 
 use super::Agent;
 use crate::agent::AgentError;
@@ -13,39 +17,25 @@ use crate::agent::control::ControlRequest;
 use crate::clock;
 use crate::redact;
 
+/// Why there can be no checkpoint on request.
+const CANNOT_SAVE: &str = "no checkpoint can be asked for now: the workers do not train yet, or do not ask whether one is wanted \
+     (`steadfast.should_checkpoint()` at each step, or --checkpoint-signal)";
+
 impl Agent {
     pub(super) async fn on_control(&mut self, request: ControlRequest) -> Result<(), AgentError> {
+        // Whoever asked may be gone by now.
         match request {
-            // Whoever asked may be gone by now.
             ControlRequest::Status(reply) => drop(reply.send(self.status())),
             ControlRequest::Stop(stop, reply) => {
-                let grace = stop
-                    .grace_seconds
-                    .and_then(|grace| Duration::try_from_secs_f64(grace).ok());
-                let reason = if stop.reason.is_empty() {
-                    "asked for by `steadfast stop`".to_owned()
-                } else {
-                    stop.reason
-                };
-                let shown = grace.unwrap_or(self.settings.stop_grace);
-                let message = format!(
-                    "stopping {}: workers get SIGTERM now, and SIGKILL after {:.0} s",
-                    self.settings.job,
-                    shown.as_secs_f64()
-                );
-                self.tell(MemberEvent::Operator(OperatorRequest::Stop {
-                    grace,
-                    reason,
-                }))
-                .await?;
+                let message = self.stop_on_request(stop).await?;
                 drop(reply.send(StopReply { message }));
             }
+            ControlRequest::Drain(drain, reply) => {
+                let message = self.drain_on_request(drain).await?;
+                drop(reply.send(DrainReply { message }));
+            }
             ControlRequest::Restart(restart, reply) => {
-                let reason = if restart.reason.is_empty() {
-                    "asked for by `steadfast restart`".to_owned()
-                } else {
-                    restart.reason
-                };
+                let reason = reason_of(restart.reason, "restart");
                 self.tell(MemberEvent::Operator(OperatorRequest::Restart { reason }))
                     .await?;
                 let from_generation = self.generation.number;
@@ -56,6 +46,81 @@ impl Agent {
                     message,
                 }));
             }
+            ControlRequest::Checkpoint(checkpoint, reply) => {
+                self.checkpoint_on_request(checkpoint, reply).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn stop_on_request(&mut self, stop: StopRequest) -> Result<String, AgentError> {
+        let grace = duration(stop.grace_seconds);
+        let message = format!(
+            "stopping {}: {}",
+            self.settings.job,
+            self.how_workers_end(grace)
+        );
+        let reason = reason_of(stop.reason, "stop");
+        self.tell(MemberEvent::Operator(OperatorRequest::Stop {
+            grace,
+            reason,
+        }))
+        .await?;
+        Ok(message)
+    }
+
+    async fn drain_on_request(&mut self, drain: DrainRequest) -> Result<String, AgentError> {
+        let grace = duration(drain.grace_seconds);
+        let message = format!(
+            "taking {} out of {}, which goes on without it if it can: {}",
+            self.settings.node,
+            self.settings.job,
+            self.how_workers_end(grace)
+        );
+        let reason = reason_of(drain.reason, "drain");
+        self.tell(MemberEvent::Operator(OperatorRequest::Leave {
+            grace,
+            reason,
+        }))
+        .await?;
+        Ok(message)
+    }
+
+    fn how_workers_end(&self, grace: Option<Duration>) -> String {
+        let shown = grace.unwrap_or(self.settings.stop_grace).as_secs_f64();
+        if self.saving.can_ask(self.generation.number) {
+            format!(
+                "the workers are asked for a checkpoint, get SIGTERM then, and SIGKILL after {shown:.0} s in all"
+            )
+        } else {
+            format!("workers get SIGTERM now, and SIGKILL after {shown:.0} s")
+        }
+    }
+
+    async fn checkpoint_on_request(
+        &mut self,
+        request: CheckpointRequest,
+        reply: oneshot::Sender<CheckpointReply>,
+    ) -> Result<(), AgentError> {
+        let answer = |message: &str| CheckpointReply {
+            step: None,
+            message: message.to_owned(),
+        };
+        if !self.generation.is_active() || !self.saving.can_ask(self.generation.number) {
+            drop(reply.send(answer(CANNOT_SAVE)));
+            return Ok(());
+        }
+        let number = self.saving.next_number(clock::monotonic_ns());
+        let reason = reason_of(request.reason, "checkpoint");
+        self.tell(MemberEvent::Operator(OperatorRequest::Checkpoint {
+            number,
+            reason,
+        }))
+        .await?;
+        if request.wait {
+            self.saving.keep(number, reply);
+        } else {
+            drop(reply.send(answer("the workers are asked for a checkpoint")));
         }
         Ok(())
     }
@@ -91,7 +156,8 @@ impl Agent {
             health: [
                 self.node.status(),
                 self.nvml.status(),
-                self.stall.status(&self.generation).into_iter().collect(),
+                self.stall_status().into_iter().collect(),
+                self.generation.loss_trouble.iter().cloned().collect(),
             ]
             .concat(),
         }
@@ -108,6 +174,18 @@ impl Agent {
         }
         dropped
     }
+}
+
+fn reason_of(given: String, command: &str) -> String {
+    if given.is_empty() {
+        format!("asked for by `steadfast {command}`")
+    } else {
+        given
+    }
+}
+
+fn duration(seconds: Option<f64>) -> Option<Duration> {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
 /// One word for how the job is: this node's part in it where that says more than the leader's.

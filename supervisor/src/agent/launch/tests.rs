@@ -38,6 +38,7 @@ fn plan(generation: u64, slots: u32) -> Plan {
         base_rank: Rank(base_rank),
         boot: String::new(),
         location: steadfast_core::Location::default(),
+        clears: false,
     };
     Plan {
         version: 1,
@@ -51,6 +52,9 @@ fn plan(generation: u64, slots: u32) -> Plan {
         },
         restart_count: generation - 1,
         witness_ms: 0,
+        resume: None,
+        save: None,
+        last_save: None,
         why: String::new(),
         extra: BTreeMap::new(),
     }

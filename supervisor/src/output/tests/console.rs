@@ -156,6 +156,8 @@ async fn steps_are_told_and_lines_are_remembered() {
                 }
         })
         .await;
+    let is_its_loss = |event: &OutputEvent| matches!(event, OutputEvent::Loss { step: Some(12), loss, .. } if loss.total_cmp(&2.0).is_eq());
+    running.event(is_its_loss).await;
     for line in 0..1000 {
         pipes.write(&format!("line {line}\n"));
     }

@@ -87,10 +87,17 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self) -> StreamFailure {
         let mut is_due = false;
         let reports = self.reports.clone();
+        let mut news = self.digests.clone();
+        let mut was_overdue = false;
         loop {
             let has_report = is_due || self.evidence.has_piece();
             tokio::select! {
                 _ = self.beats.tick() => is_due = true,
+                // That the training stands still is not kept back until the next heartbeat.
+                turned = turns(&mut news, was_overdue) => {
+                    was_overdue = turned;
+                    is_due = true;
+                }
                 room = reports.reserve(), if has_report => {
                     let Ok(room) = room else {
                         return self.ending().await;
@@ -136,6 +143,15 @@ impl<'a> Session<'a> {
             .await
             .unwrap_or(StreamFailure::Closed)
     }
+}
+
+/// Waits until the next step is overdue, or is no longer. Says which; for ever when nobody tells any more.
+async fn turns(news: &mut watch::Receiver<Digest>, was_overdue: bool) -> bool {
+    let turned = news.wait_for(|digest| digest.movement.is_overdue() != was_overdue);
+    if turned.await.is_ok() {
+        return !was_overdue;
+    }
+    std::future::pending().await
 }
 
 async fn next(orders: &mut Streaming<Order>) -> Result<order::Kind, StreamFailure> {

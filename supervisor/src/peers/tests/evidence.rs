@@ -7,6 +7,7 @@ use steadfast_core::Generation;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::peers::server::OrderError;
 
 fn bounds(max_bytes: u64) -> EvidenceBounds {
     EvidenceBounds {

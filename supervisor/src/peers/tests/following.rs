@@ -15,6 +15,7 @@ async fn a_digest_arrives_as_it_was_meant() {
         step: Some((1234, stepped_at)),
         phase: TrainingPhase::Checkpoint,
         lease: LeaseState::Held,
+        movement: Movement::Moving,
     };
     node.digests.send_replace(sent);
     let wanted = |event: &PeerEvent| matches!(event, PeerEvent::Digest { digest, .. } if digest.generation == Generation(4));
@@ -22,6 +23,7 @@ async fn a_digest_arrives_as_it_was_meant() {
         unreachable!()
     };
     assert_eq!((digest.phase, digest.lease), (sent.phase, sent.lease));
+    assert_eq!(digest.movement, sent.movement);
     let (step, seen_at) = digest.step.unwrap();
     assert_eq!(step, 1234);
     // Both ends have the same clock here: the step seems no older than it is, and not from the future.

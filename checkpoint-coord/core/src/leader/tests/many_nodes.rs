@@ -64,6 +64,7 @@ fn leave(record: &mut MemberRecord) {
             signal: 15,
             grace_ms: None,
         },
+        save_ms: 0,
         reason: "signal 15 was received".to_owned(),
     });
 }
@@ -545,4 +546,39 @@ fn ranks_stay_where_they_are_over_restarts() {
     }
     assert_eq!(bench.plan().generation, Generation(2));
     assert_eq!(bench.plan().members, before);
+}
+
+#[test]
+fn a_verdict_on_another_nodes_rank_ends_the_generation_and_outlives_the_leader() {
+    let mut bench = Bench::with(2, 2, &["a", "b"], |_| {});
+    let hung = Finding {
+        kind: crate::kinds::WORKER_HUNG.to_owned(),
+        class: FaultClass::Hang.into(),
+        generation: 1,
+        node: "b".to_owned(),
+        rank: Some(3),
+        local_rank: Some(1),
+        summary: "holds up the others".to_owned(),
+        ..Finding::default()
+    };
+    bench.leader.note_verdict(Finding {
+        generation: 7,
+        ..hung.clone()
+    });
+    bench.tell(LeaderEvent::Tick);
+    assert!(!bench.is_drained(), "of another generation");
+    bench.leader.note_verdict(hung);
+    bench.tell(LeaderEvent::Tick);
+    assert!(bench.is_drained());
+    // Another leader has only what the store says.
+    bench.leader.verdict = None;
+    for node in ["a", "b"] {
+        bench.report(node, MemberPhase::Stopped, |record| {
+            record.generation = Generation(1);
+        });
+    }
+    assert_eq!(bench.plan().generation, Generation(2));
+    let why = bench.plan().why;
+    assert!(why.contains("rank 3 on b holds up the others"), "{why}");
+    assert_eq!(bench.ledger().restarts_charged, 1);
 }

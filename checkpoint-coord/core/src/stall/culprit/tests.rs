@@ -217,3 +217,28 @@ fn a_rank_by_itself_is_not_to_blame_for_computing() {
     alone.kernel = KernelState::Stopped;
     assert!(find_culprit(&[alone]).unwrap().culprit.is_some());
 }
+
+#[test]
+fn a_node_of_which_nothing_is_heard_is_to_blame_for_all_its_ranks() {
+    let mut ranks: Vec<RankSigns> = (0..4)
+        .map(|number| rank(number, Doing::Network, &[]))
+        .collect();
+    for cut_off in &mut ranks[2..] {
+        cut_off.kernel = KernelState::Unheard;
+        cut_off.doing = Doing::Unknown;
+    }
+    let verdict = find_culprit(&ranks).unwrap();
+    assert_eq!(verdict.class, FaultClass::NodeLost);
+    assert_eq!(verdict.confidence, Confidence::Fair);
+    assert_eq!(verdict.culprit.unwrap().node.0, "n1");
+    assert_eq!(verdict.others, [Rank(3)]);
+    // Whoever hears nothing of most others had better look at its own network.
+    for cut_off in &mut ranks[1..] {
+        cut_off.kernel = KernelState::Unheard;
+    }
+    let verdict = find_culprit(&ranks).unwrap();
+    assert_eq!(
+        (verdict.class, verdict.culprit),
+        (FaultClass::Network, None)
+    );
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A checkpoint before a generation ends for a reason that can wait, or because somebody asks for one.
+//!
+//! All workers save at the same step: one that none of them can have reached when the last of them is told. The order is
+//! in the plan; members vouch in their records for what their workers have saved; then the leader commits it. Nothing of
+//! this holds up the answer to a fault.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::standing::Standing;
+use super::{Leader, LeaderEffect, LeaderState};
+use crate::member::is_fatal;
+use crate::{
+    Course, Generation, Instant, MemberRecord, NodeName, Plan, PlanPhase, Request, RequestKind,
+    SaveMeans, SaveOrder, SaveOutcome,
+};
+
+/// How long it can take until the workers of all nodes are told: through a store that others use too, and where the store
+/// is in this very node's memory.
+const TELLING_OTHERS: Duration = Duration::from_millis(1_200);
+const TELLING_OWN: Duration = Duration::from_millis(250);
+
+/// How long a checkpoint may take to be found once all workers have ended.
+const FINDING: Duration = Duration::from_secs(3);
+
+/// Since when a checkpoint is waited for.
+#[derive(Debug, Default)]
+pub(super) struct Saving {
+    since: Option<(Generation, SaveOrder, Instant)>,
+    /// When it was seen that all workers have ended by themselves.
+    ended: Option<(Generation, Instant)>,
+}
+
+/// How far the checkpoint is that was asked for.
+enum Stage {
+    /// It is waited for, or the order is on its way.
+    Waiting,
+    /// It is there, or will not come.
+    Over(SaveOutcome),
+    /// Nobody can be asked.
+    Impossible,
+}
+
+/// What is wanted of a checkpoint.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    ends: bool,
+    number: u64,
+    within_ms: u64,
+    why: &'a str,
+}
+
+/// For people.
+pub(super) fn in_words(outcome: &SaveOutcome) -> String {
+    match outcome.made {
+        Some(step) => format!("a checkpoint of step {step} was made: {}", outcome.why),
+        None => format!(
+            "no checkpoint was made in time ({}): the steps since the last one are made again",
+            outcome.why
+        ),
+    }
+}
+
+/// Whether the workers were asked to save because the generation ends: those that end by themselves then have not finished.
+pub(super) fn ends_after(plan: &Plan) -> bool {
+    if plan.is_run() {
+        return plan.save.as_ref().is_some_and(|order| order.ends);
+    }
+    let asked_for = plan.phase.request().is_some();
+    asked_for && plan.last_save.as_ref().is_some_and(|last| last.number == 0)
+}
+
+impl Leader {
+    /// How the workers of all members of the plan can be asked for a checkpoint; `None` when some cannot.
+    pub(super) fn save_means(&self, plan: &Plan) -> Option<SaveMeans> {
+        let mut means = Some(SaveMeans::AtStep);
+        let mut members = 0;
+        for record in self.records_of(plan) {
+            members += 1;
+            means = means
+                .max(record.can_save)
+                .filter(|_| record.can_save.is_some());
+            means?;
+        }
+        means.filter(|_| members == plan.members.len())
+    }
+
+    /// The generation must end. If that was asked for and nothing is wrong, a checkpoint is made before.
+    pub(super) fn save_and_drain(
+        &mut self,
+        now: Instant,
+        plan: &Plan,
+        standings: &[(NodeName, Standing)],
+        phase: PlanPhase,
+        effects: &mut Vec<LeaderEffect>,
+    ) {
+        let urgent = standings.iter().any(|(_, standing)| standing.is_ending())
+            || self.view.has_finding(plan.generation, is_fatal);
+        let Some(request) = phase.request().filter(|_| !urgent).cloned() else {
+            let given_up = plan.save.as_ref().map(|order| order.outcome(None));
+            return self.drain(plan, phase, given_up, effects);
+        };
+        let wish = Wish {
+            ends: true,
+            number: 0,
+            within_ms: request.save_ms,
+            why: &request.reason,
+        };
+        match self.save(now, plan, standings, wish, effects) {
+            Stage::Waiting => {}
+            Stage::Over(outcome) => self.drain(plan, phase, Some(outcome), effects),
+            Stage::Impossible => self.drain(plan, phase, None, effects),
+        }
+    }
+
+    /// Somebody may want a checkpoint while the training goes on. Returns whether that is what is being seen to.
+    pub(super) fn save_and_go_on(
+        &mut self,
+        now: Instant,
+        plan: &Plan,
+        standings: &[(NodeName, Standing)],
+        effects: &mut Vec<LeaderEffect>,
+    ) -> bool {
+        let Some((request, number)) = self.checkpoint_request(plan) else {
+            // Whoever asked does not want it any more.
+            if let Some(order) = &plan.save {
+                self.end_save(plan, order.outcome(None), effects);
+            }
+            return plan.save.is_some();
+        };
+        let wish = Wish {
+            ends: false,
+            number,
+            within_ms: request.save_ms,
+            why: &request.reason,
+        };
+        match self.save(now, plan, standings, wish, effects) {
+            Stage::Waiting => {}
+            Stage::Over(outcome) => self.end_save(plan, outcome, effects),
+            Stage::Impossible => {
+                let outcome = wish.order(0).outcome(None);
+                self.end_save(plan, outcome, effects);
+            }
+        }
+        true
+    }
+
+    /// A wish for a checkpoint that was not answered yet.
+    fn checkpoint_request(&self, plan: &Plan) -> Option<(Request, u64)> {
+        let answered = plan.last_save.as_ref().map(|outcome| outcome.number);
+        let wishes = self.requests().filter_map(|request| match request.kind {
+            RequestKind::Checkpoint { number } if request.generation == plan.generation => {
+                Some((request.clone(), number))
+            }
+            _ => None,
+        });
+        let mut open = wishes.filter(|(_, number)| answered != Some(*number));
+        open.next()
+    }
+
+    fn save(
+        &mut self,
+        now: Instant,
+        plan: &Plan,
+        standings: &[(NodeName, Standing)],
+        wish: Wish<'_>,
+        effects: &mut Vec<LeaderEffect>,
+    ) -> Stage {
+        let Some(order) = &plan.save else {
+            let Some(step) = self.step_to_save(now, plan, wish) else {
+                return Stage::Impossible;
+            };
+            self.order_save(plan, wish.order(step), effects);
+            return Stage::Waiting;
+        };
+        if wish.ends && !order.ends {
+            // Somebody asked for a checkpoint before; now the generation is to end after it.
+            self.order_save(plan, wish.order(order.step), effects);
+            return Stage::Waiting;
+        }
+        let since = match &self.saving.since {
+            Some((generation, known, since))
+                if *generation == plan.generation && known == order =>
+            {
+                *since
+            }
+            _ => now,
+        };
+        self.saving.since = Some((plan.generation, order.clone(), since));
+        let (everywhere, made) = self.vouched_for(plan, order);
+        let all_ended = standings
+            .iter()
+            .all(|(_, standing)| *standing == Standing::Completed);
+        let mut until = since + order.within();
+        if all_ended {
+            // Those that look after the directories may still have to find what was left there.
+            let ended = self.saving.ended;
+            let ended = ended.filter(|(generation, _)| *generation == plan.generation);
+            let (_, ended) = *self
+                .saving
+                .ended
+                .insert(ended.unwrap_or((plan.generation, now)));
+            until = until.min(ended + FINDING);
+        }
+        if everywhere || now >= until {
+            return Stage::Over(order.outcome(made.filter(|_| everywhere)));
+        }
+        let reason = format!(
+            "waiting for a checkpoint of step {}: {}",
+            order.step, order.why
+        );
+        self.set(LeaderState::Running(plan.generation), &reason);
+        self.wake(until);
+        Stage::Waiting
+    }
+
+    /// The step to save at; `None` when no checkpoint can be had.
+    fn step_to_save(&self, now: Instant, plan: &Plan, wish: Wish<'_>) -> Option<u64> {
+        let means = self.save_means(plan).filter(|_| wish.within_ms > 0)?;
+        if means == SaveMeans::AtOnce {
+            return Some(0);
+        }
+        let delay = if self.settings.shared {
+            TELLING_OTHERS
+        } else {
+            TELLING_OWN
+        };
+        self.progress.newest()?;
+        self.progress.out_of_reach(now, delay)
+    }
+
+    fn order_save(&mut self, plan: &Plan, order: SaveOrder, effects: &mut Vec<LeaderEffect>) {
+        let reason = format!("asking for a checkpoint: {}", order.why);
+        self.set(LeaderState::Running(plan.generation), &reason);
+        let course = Course {
+            save: Some(order),
+            ..self.course(plan)
+        };
+        let mut transaction = self.guarded();
+        transaction.then.push(self.put_course(&course));
+        self.write(transaction, String::new(), effects);
+    }
+
+    fn end_save(&mut self, plan: &Plan, outcome: SaveOutcome, effects: &mut Vec<LeaderEffect>) {
+        let made = outcome.made;
+        let say = in_words(&outcome);
+        let course = Course {
+            save: None,
+            last_save: Some(outcome),
+            ..self.course(plan)
+        };
+        let mut transaction = self.guarded();
+        transaction.then.push(self.put_course(&course));
+        let commit = made.map(|step| self.commit(plan, step));
+        transaction.then.extend(commit.into_iter().flatten());
+        self.write(transaction, say, effects);
+    }
+
+    /// Whether all of the checkpoint is there, and its step: of members that see one directory, one speaks for all.
+    fn vouched_for(&self, plan: &Plan, order: &SaveOrder) -> (bool, Option<u64>) {
+        let mut parts: BTreeMap<(&str, &str), Option<u64>> = BTreeMap::new();
+        for record in self.records_of(plan) {
+            let saved = record.saved.filter(|saved| *saved >= order.step);
+            let best = parts.entry(part_of(record)).or_default();
+            *best = (*best).max(saved);
+        }
+        let everywhere = !parts.is_empty() && parts.values().all(Option::is_some);
+        (everywhere, parts.values().copied().flatten().min())
+    }
+}
+
+/// What a member vouches for a part of: its directory, where that is known, or its own workers.
+fn part_of(record: &MemberRecord) -> (&str, &str) {
+    let directory = record.checkpoints.as_ref();
+    let directory = directory.map_or("", |report| report.directory.as_str());
+    if directory.is_empty() {
+        ("", &record.node.0)
+    } else {
+        (directory, "")
+    }
+}
+
+impl Wish<'_> {
+    fn order(self, step: u64) -> SaveOrder {
+        SaveOrder {
+            step,
+            number: self.number,
+            within_ms: self.within_ms,
+            ends: self.ends,
+            why: self.why.to_owned(),
+        }
+    }
+}
+
+impl SaveOrder {
+    /// What has become of it.
+    fn outcome(&self, made: Option<u64>) -> SaveOutcome {
+        SaveOutcome {
+            wanted: self.step,
+            number: self.number,
+            made,
+            why: self.why.clone(),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checkpoints that are asked for before something that can wait.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{CheckpointReport, SaveMeans};
+
+const WINDOW_MS: u64 = 4_000;
+
+/// A running node whose workers can be asked for a checkpoint, at step 10.
+fn saver() -> Bench {
+    let mut bench = Bench::one(3);
+    bench.leader.note_step(Generation(1), 9, bench.now, true);
+    bench.now = bench.now + Duration::from_secs(1);
+    bench.leader.note_step(Generation(1), 10, bench.now, true);
+    bench
+}
+
+fn runs(bench: &mut Bench, change: impl FnOnce(&mut MemberRecord)) {
+    bench.report("a", MemberPhase::Running, |record| {
+        record.can_save = Some(SaveMeans::AtStep);
+        change(record);
+    });
+}
+
+fn wish(kind: RequestKind) -> Request {
+    Request {
+        save_ms: WINDOW_MS,
+        ..request(kind, 1)
+    }
+}
+
+const STOP: RequestKind = RequestKind::Stop {
+    signal: 15,
+    grace_ms: None,
+};
+
+const LEAVE: RequestKind = RequestKind::Leave {
+    signal: 15,
+    grace_ms: None,
+};
+
+#[test]
+fn a_stop_waits_for_a_checkpoint_at_a_step_that_nobody_has_reached() {
+    let mut bench = saver();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+    });
+    let plan = bench.plan();
+    assert!(plan.is_run());
+    let order = plan.save.unwrap();
+    assert!(order.ends);
+    assert!((11..=12).contains(&order.step), "{order:?}");
+    // One that was made before does not count.
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+        record.saved = Some(order.step - 1);
+    });
+    assert!(bench.plan().is_run());
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+        record.saved = Some(order.step);
+    });
+    let plan = bench.plan();
+    assert!(!plan.is_run());
+    assert_eq!(
+        (plan.save, plan.last_save.unwrap().made),
+        (None, Some(order.step))
+    );
+    let committed: Vec<u64> = load(&bench.store).committed().keys().copied().collect();
+    assert_eq!(committed, [order.step]);
+    assert!(
+        bench.said.last().unwrap().contains("was made"),
+        "{:?}",
+        bench.said
+    );
+}
+
+#[test]
+fn a_checkpoint_that_does_not_come_in_time_is_not_waited_for_and_that_is_said() {
+    let mut bench = saver();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+    });
+    let asked = bench.now;
+    bench.pass();
+    assert_eq!(bench.now - asked, Duration::from_millis(WINDOW_MS));
+    let plan = bench.plan();
+    assert!(!plan.is_run());
+    assert_eq!(plan.last_save.unwrap().made, None);
+    assert!(load(&bench.store).committed().is_empty());
+    let said = bench.said.last().unwrap();
+    assert!(said.contains("no checkpoint was made in time"), "{said}");
+}
+
+#[test]
+fn a_fault_is_not_kept_waiting() {
+    let mut bench = saver();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(RequestKind::Restart));
+    });
+    assert!(bench.plan().is_run());
+    bench.find(failure("x"));
+    let plan = bench.plan();
+    assert!(!plan.is_run());
+    assert_eq!(plan.last_save.unwrap().made, None);
+}
+
+#[test]
+fn workers_that_cannot_be_asked_are_stopped_at_once() {
+    let mut bench = saver();
+    bench.report("a", MemberPhase::Running, |record| {
+        record.request = Some(wish(STOP));
+    });
+    let plan = bench.plan();
+    assert!(!plan.is_run());
+    assert_eq!(plan.last_save, None);
+}
+
+#[test]
+fn workers_that_end_after_they_were_asked_to_save_have_not_finished() {
+    let mut bench = saver();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(RequestKind::Restart));
+    });
+    let completed = |bench: &mut Bench| {
+        bench.report("a", MemberPhase::Completed, |record| {
+            record.can_save = Some(SaveMeans::AtStep);
+            record.request = Some(wish(RequestKind::Restart));
+            record.clean = true;
+        });
+    };
+    completed(&mut bench);
+    assert!(bench.plan().is_run(), "what they have left is looked for");
+    bench.pass();
+    assert!(load(&bench.store).result().is_none());
+    assert!(!bench.plan().is_run());
+    bench.report("a", MemberPhase::Stopped, |record| {
+        record.request = Some(wish(RequestKind::Restart));
+        record.clean = true;
+    });
+    assert_eq!(bench.plan().generation, Generation(2));
+}
+
+#[test]
+fn a_checkpoint_on_request_is_made_once_and_the_training_goes_on() {
+    let mut bench = saver();
+    let kind = RequestKind::Checkpoint { number: 7 };
+    runs(&mut bench, |record| {
+        record.request = Some(wish(kind));
+    });
+    let order = bench.plan().save.unwrap();
+    assert!(!order.ends);
+    let saved = |record: &mut MemberRecord| {
+        record.request = Some(wish(kind));
+        record.saved = Some(order.step);
+    };
+    runs(&mut bench, saved);
+    let plan = bench.plan();
+    assert!(plan.is_run());
+    let outcome = plan.last_save.unwrap();
+    assert_eq!(
+        (plan.save, outcome.made, outcome.number),
+        (None, Some(order.step), 7)
+    );
+    // The wish stands in the record until its member has heard of it.
+    runs(&mut bench, |record| {
+        saved(record);
+        record.next_port += 1;
+    });
+    assert_eq!(bench.plan().save, None);
+    // A stop that comes now wants another one.
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+    });
+    assert!(bench.plan().save.unwrap().ends);
+}
+
+#[test]
+fn a_stop_makes_a_checkpoint_that_is_being_made_the_last() {
+    let mut bench = saver();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(RequestKind::Checkpoint { number: 7 }));
+    });
+    let first = bench.plan().save.unwrap();
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+    });
+    let second = bench.plan().save.unwrap();
+    assert_eq!((second.step, second.ends), (first.step, true));
+}
+
+/// Two nodes, the second of which wants to leave, and their directories.
+fn two(directories: [&str; 2]) -> (Bench, u64) {
+    let mut bench = Bench::new(1, 2, 3);
+    bench.member(&idle("a"));
+    bench.member(&idle("b"));
+    bench.leader.note_step(Generation(1), 10, bench.now, true);
+    for (node, directory) in ["a", "b"].into_iter().zip(directories) {
+        save(&mut bench, node, directory, None, None);
+    }
+    save(&mut bench, "b", directories[1], None, Some(wish(LEAVE)));
+    let step = bench.plan().save.unwrap().step;
+    (bench, step)
+}
+
+fn save(
+    bench: &mut Bench,
+    node: &str,
+    directory: &str,
+    saved: Option<u64>,
+    request: Option<Request>,
+) {
+    bench.report(node, MemberPhase::Running, |record| {
+        record.can_save = Some(SaveMeans::AtStep);
+        record.saved = saved;
+        record.request = request;
+        record.checkpoints = Some(CheckpointReport {
+            directory: directory.to_owned(),
+            whole: Vec::new(),
+        });
+    });
+}
+
+#[test]
+fn one_node_vouches_for_a_directory_that_all_share() {
+    let (mut bench, step) = two(["d", "d"]);
+    save(&mut bench, "a", "d", Some(step), None);
+    assert!(!bench.plan().is_run());
+}
+
+#[test]
+fn parts_in_several_directories_must_all_be_there() {
+    for directories in [["d1", "d2"], ["", ""]] {
+        let (mut bench, step) = two(directories);
+        save(&mut bench, "a", directories[0], Some(step), None);
+        assert!(bench.plan().is_run(), "{directories:?}");
+        save(
+            &mut bench,
+            "b",
+            directories[1],
+            Some(step),
+            Some(wish(LEAVE)),
+        );
+        assert!(!bench.plan().is_run(), "{directories:?}");
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread that looks at the checkpoints.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc as commands;
+use std::time::Duration;
+
+use steadfast_checkpoints::{Catalogue, Depth, FindError, Known, Manifest, directory_id, flush};
+use steadfast_core::{CheckpointReport, WholeCheckpoint};
+use tokio::sync::mpsc;
+
+use super::choosing::{self, Choice, Task};
+use super::{Awaited, CheckpointEvent, Order};
+use crate::settings::Checkpoints;
+
+/// How often the directory is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// The same while a checkpoint is waited for: the workers may stand still for it.
+const EVERY_WHILE_AWAITED: Duration = Duration::from_millis(100);
+/// Looks within which one that is waited for must not have changed, if nobody has said that it is done.
+const UNCHANGED_LOOKS: u32 = 5;
+/// How long workers that share the directory with others are held back until these have cleared it.
+const CLEARED_WITHIN: Duration = Duration::from_millis(1_500);
+const LOOK_WHETHER_CLEARED: Duration = Duration::from_millis(50);
+
+pub(super) struct Watch {
+    settings: Checkpoints,
+    catalogue: Catalogue,
+    events: mpsc::UnboundedSender<CheckpointEvent>,
+    /// The whole ones that were there before, or have been told of.
+    told: BTreeSet<PathBuf>,
+    /// Whether the directory has been looked at before.
+    has_looked: bool,
+    /// What was said last of what is wrong.
+    said: Option<String>,
+    /// The name of the directory, once it has one.
+    name: Option<String>,
+    reported: Option<CheckpointReport>,
+    awaited: Option<Awaited>,
+    /// The whole ones that were there when it was asked for.
+    before: BTreeSet<PathBuf>,
+    /// The one that may be it, and for how many looks it has not changed.
+    candidate: Option<(PathBuf, u32)>,
+}
+
+impl Watch {
+    pub(super) fn new(
+        settings: Checkpoints,
+        events: mpsc::UnboundedSender<CheckpointEvent>,
+    ) -> Self {
+        let selection = settings.layout.selection();
+        Self {
+            catalogue: Catalogue::new(settings.directory.clone(), selection),
+            settings,
+            events,
+            told: BTreeSet::new(),
+            has_looked: false,
+            said: None,
+            name: None,
+            reported: None,
+            awaited: None,
+            before: BTreeSet::new(),
+            candidate: None,
+        }
+    }
+
+    pub(super) fn run(mut self, orders: &commands::Receiver<Order>) {
+        loop {
+            let every = match self.awaited {
+                Some(_) => EVERY_WHILE_AWAITED,
+                None => EVERY,
+            };
+            match orders.recv_timeout(every) {
+                Ok(Order::Prepare { task, reply }) => {
+                    // What is there now was made by nobody who is still to come.
+                    let wanted = || !reply.is_closed();
+                    let choice = self.prepare(&task, &wanted);
+                    self.tell_nothing_of_these();
+                    let _impatient = reply.send(choice);
+                }
+                Ok(Order::Report(reply)) => {
+                    self.look();
+                    self.tell();
+                    let _impatient = reply.send(self.report());
+                }
+                Ok(Order::Await(awaited)) => self.wait_for(awaited),
+                Err(commands::RecvTimeoutError::Timeout) => {
+                    self.look();
+                    self.tell();
+                    self.tell_report();
+                    self.tell_awaited();
+                }
+                Err(commands::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let wrong = match self.catalogue.look() {
+            Ok(_) => None,
+            Err(FindError { path, source }) => Some(format!(
+                "the checkpoint directory {} cannot be read: {source}",
+                path.display()
+            )),
+        };
+        self.say_once(wrong);
+        if !self.has_looked {
+            self.has_looked = true;
+            self.tell_nothing_of_these();
+        }
+    }
+
+    fn say_once(&mut self, wrong: Option<String>) {
+        if wrong != self.said {
+            if let Some(text) = &wrong {
+                self.note(text.clone());
+            }
+            self.said = wrong;
+        }
+    }
+
+    fn note(&self, text: String) {
+        // The agent is about to end.
+        drop(self.events.send(CheckpointEvent::Note(text)));
+    }
+
+    fn tell_nothing_of_these(&mut self) {
+        self.told = self.whole().map(|known| known.found.path.clone()).collect();
+    }
+
+    fn whole(&self) -> impl Iterator<Item = &Known> {
+        let all = self.catalogue.all().into_iter();
+        all.filter(|known| known.is_whole())
+    }
+
+    /// Tells of what is new, whole, and does not change any more.
+    fn tell(&mut self) {
+        let mut is_news = false;
+        for known in self.catalogue.all() {
+            if !known.is_whole() {
+                // It is being written again, and will be news once more.
+                self.told.remove(&known.found.path);
+                continue;
+            }
+            if !known.settled || !self.told.insert(known.found.path.clone()) {
+                continue;
+            }
+            is_news = true;
+            let written = Manifest::of(&known.found, &known.checked, Depth::Metadata)
+                .and_then(|manifest| manifest.write(&known.found));
+            if let Err(error) = written {
+                self.note(format!(
+                    "no manifest of {} is kept: {error}",
+                    known.found.name
+                ));
+            }
+            drop(self.events.send(CheckpointEvent::Made {
+                step: known.found.step,
+                path: known.found.path.clone(),
+            }));
+        }
+        if is_news {
+            Manifest::prune(self.catalogue.directory());
+        }
+    }
+
+    /// What this node can vouch for, as of the last look.
+    fn report(&mut self) -> CheckpointReport {
+        let newest = self.whole().collect::<Vec<_>>().into_iter().rev();
+        let whole = newest.take(CheckpointReport::MOST);
+        let whole = whole.map(|known| WholeCheckpoint {
+            step: known.found.step,
+            name: known.found.name.clone(),
+            only_for: known.checked.only_for(),
+        });
+        let whole = whole.collect();
+        CheckpointReport {
+            directory: self.name(),
+            whole,
+        }
+    }
+
+    /// The name of the directory. One without checkpoints is left as it is: some programs want it empty.
+    fn name(&mut self) -> String {
+        if self.name.is_none() && !self.catalogue.all().is_empty() {
+            match directory_id(self.catalogue.directory()) {
+                Ok(name) => self.name = Some(name),
+                Err(error) => {
+                    let directory = self.catalogue.directory().display();
+                    self.say_once(Some(format!(
+                        "{directory} cannot be given a name ({error}), so nobody can tell whether the nodes share it"
+                    )));
+                }
+            }
+        }
+        self.name.clone().unwrap_or_default()
+    }
+
+    fn tell_report(&mut self) {
+        let report = self.report();
+        if self.reported.as_ref() != Some(&report) {
+            self.reported = Some(report.clone());
+            drop(self.events.send(CheckpointEvent::Report(report)));
+        }
+    }
+
+    fn wait_for(&mut self, awaited: Option<Awaited>) {
+        let same = |before: &Awaited| {
+            awaited
+                .is_some_and(|now| (now.generation, now.step) == (before.generation, before.step))
+        };
+        if !self.awaited.as_ref().is_some_and(same) {
+            self.look();
+            self.before = self.whole().map(|known| known.found.path.clone()).collect();
+            self.candidate = None;
+        }
+        self.awaited = awaited;
+        self.tell_awaited();
+    }
+
+    /// Tells of the checkpoint that is waited for, once it is there for good.
+    fn tell_awaited(&mut self) {
+        let Some(awaited) = self.awaited else {
+            return;
+        };
+        let will_do = |known: &&Known| {
+            let is_new = awaited.step > 0 || !self.before.contains(&known.found.path);
+            is_new && known.found.step >= awaited.step
+        };
+        let Some(known) = self.whole().filter(will_do).last().cloned() else {
+            self.candidate = None;
+            return;
+        };
+        let path = known.found.path.clone();
+        let looks = match &self.candidate {
+            Some((before, looks)) if *before == path && known.settled => looks + 1,
+            _ => 0,
+        };
+        self.candidate = Some((path.clone(), looks));
+        if !awaited.is_said_done && looks < UNCHANGED_LOOKS {
+            return;
+        }
+        // Whoever hears of it may stop the workers, and the machine with them.
+        match flush(&known.found, &known.checked.listing) {
+            Ok(()) => {
+                self.awaited = None;
+                drop(self.events.send(CheckpointEvent::Awaited {
+                    generation: awaited.generation,
+                    step: known.found.step,
+                    path,
+                }));
+            }
+            Err(error) => self.say_once(Some(format!(
+                "checkpoint {} is not on stable storage: {error}",
+                known.found.name
+            ))),
+        }
+    }
+
+    fn prepare(&mut self, task: &Task, wanted: &dyn Fn() -> bool) -> Choice {
+        let mut waited = Duration::ZERO;
+        loop {
+            self.look();
+            let ready = choosing::is_ready(&self.catalogue, &self.settings, task);
+            if ready || waited >= CLEARED_WITHIN || !wanted() {
+                return choosing::choose(&self.catalogue, &self.settings, task, wanted);
+            }
+            pause(LOOK_WHETHER_CLEARED);
+            waited += LOOK_WHETHER_CLEARED;
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread has nothing else to do: its one order is to wait for this"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Workers are asked for a checkpoint before they are stopped on purpose: then no step is lost.
+
+#![expect(clippy::unwrap_used, reason = "this is test code")]
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, python};
+
+/// How the toy job lays out its checkpoints.
+const TOY_RULE: &str = r"name = 'step-(?<step>\d+)\.toy'";
+
+const NOTHING: [u64; 0] = [];
+
+/// One of the example jobs with two workers on one node, which saves only when it is asked to.
+struct Training {
+    job: Job,
+    name: &'static str,
+}
+
+impl Training {
+    fn toy(options: &[&str], more: &[&str]) -> Option<Training> {
+        Requirement::Python.met().then(|| {
+            let rule = ["--checkpoint-layout", "rule.toml"];
+            start("train_toy.py", "toy", &[&rule[..], options].concat(), more)
+        })
+    }
+
+    fn ddp(options: &[&str]) -> Option<Training> {
+        Requirement::Torch
+            .met()
+            .then(|| start("train_ddp.py", "ddp", options, &[]))
+    }
+
+    fn life(&self) -> Life {
+        let mut life = Life::default();
+        life.catch_up(&self.job.work().join("life.jsonl"));
+        life
+    }
+
+    #[track_caller]
+    fn reach(&self, step: u64) {
+        self.job.eventually(&format!("step {step}"), |_| {
+            (self.life().last_step() >= step).then_some(())
+        });
+    }
+
+    /// Waits until the workers can be asked.
+    #[track_caller]
+    fn reach_checkpoint(&self) -> Outcome {
+        self.reach(5);
+        self.job.eventually("a checkpoint on request", |_| {
+            let asked = self.ask("checkpoint", &["--wait"]);
+            asked.status.success().then_some(asked)
+        })
+    }
+
+    fn ask(&self, command: &str, more: &[&str]) -> Outcome {
+        let job = ["--job", self.name];
+        self.job.ask(command, &[&job[..], more].concat())
+    }
+
+    #[track_caller]
+    fn has_lost_nothing(&self) {
+        let life = self.life();
+        let (last, saves) = (life.last_step(), life.saves());
+        assert_eq!(saves.last(), Some(&last), "{}", self.job.describe());
+        assert_eq!(life.made_again(), NOTHING, "{}", self.job.describe());
+    }
+}
+
+fn start(script: &str, name: &'static str, options: &[&str], more: &[&str]) -> Training {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../examples")
+        .join(script);
+    let fixed = ["--nproc-per-node", "2", "--checkpoint-dir", "saves"];
+    let launch = Launch::run(&[&fixed[..], options].concat()).named(name);
+    let work = launch.directory().join("work");
+    fs::write(work.join("rule.toml"), TOY_RULE).unwrap();
+    let (saves, life) = (work.join("saves"), work.join("life.jsonl"));
+    let command = [
+        "--",
+        python(),
+        "-u",
+        script.to_str().unwrap(),
+        "--steps=100000",
+        "--step-time=0.03",
+        "--checkpoint-every=1000000",
+        "--log-every=1000",
+        "--checkpoint-dir",
+        saves.to_str().unwrap(),
+        "--json-log",
+        life.to_str().unwrap(),
+    ];
+    let job = launch
+        .env("STEADFAST_WORKING_DIR", work.to_str().unwrap())
+        .command(&[&command[..], more].concat())
+        .start();
+    Training { job, name }
+}
+
+#[test]
+fn a_stop_and_a_restart_lose_no_step() {
+    let Some(mut toy) = Training::toy(&[], &[]) else {
+        return;
+    };
+    let made = toy.reach_checkpoint();
+    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(printed.contains("was made"), "{printed}");
+    toy.ask("restart", &[]).ended_with(0);
+    toy.job.eventually("another generation", |_| {
+        (toy.life().newest_generation_with_steps()? > 1).then_some(())
+    });
+    let before_stop = toy.life().last_step();
+    toy.reach(before_stop + 10);
+    toy.ask("stop", &[]).ended_with(0);
+    toy.job
+        .wait()
+        .ended_with(143)
+        .said("was made: asked for by `steadfast stop`");
+    toy.has_lost_nothing();
+    assert_eq!(toy.job.journal_of("checkpoint.missed").len(), 0);
+}
+
+#[test]
+fn a_preemption_with_five_seconds_loses_no_step_if_the_save_fits() {
+    let Some(mut toy) = Training::toy(&["--stop-grace", "5s"], &[]) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    toy.job.signal(Signal::SIGTERM);
+    toy.job.wait().ended_with(143);
+    toy.has_lost_nothing();
+}
+
+#[test]
+fn a_save_that_does_not_fit_is_not_waited_for_and_leaves_what_was_there() {
+    let options = ["--stop-grace", "2s"];
+    let Some(mut toy) = Training::toy(&options, &["--quick-saves", "1", "--save-time", "1000"])
+    else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    let whole = toy.life().saves();
+    toy.job.signal(Signal::SIGTERM);
+    toy.job
+        .wait()
+        .ended_with(143)
+        .said("no checkpoint was made in time");
+    assert_eq!(toy.life().saves(), whole);
+}
+
+#[test]
+fn an_agent_that_dies_while_a_stop_waits_is_replaced_and_the_stop_comes() {
+    let Some(mut toy) = Training::toy(
+        &["--stop-grace", "8s"],
+        &["--quick-saves", "1", "--save-time", "3"],
+    ) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    toy.job.signal(Signal::SIGTERM);
+    toy.job.eventually("the wish for a checkpoint", |job| {
+        (job.journal_of("checkpoint.asked").len() > 1).then_some(())
+    });
+    toy.job.kill_agent();
+    toy.job.wait().ended_with(143);
+    toy.has_lost_nothing();
+}
+
+#[test]
+fn torch_ddp_loses_no_step_when_it_is_stopped_or_restarted() {
+    let Some(mut ddp) = Training::ddp(&[]) else {
+        return;
+    };
+    ddp.reach_checkpoint().ended_with(0);
+    ddp.ask("restart", &[]).ended_with(0);
+    ddp.job.eventually("another generation", |_| {
+        (ddp.life().newest_generation_with_steps()? > 1).then_some(())
+    });
+    ddp.reach(ddp.life().last_step() + 10);
+    ddp.ask("stop", &[]).ended_with(0);
+    ddp.job.wait().ended_with(143);
+    ddp.has_lost_nothing();
+}
+
+/// A program that saves upon a signal, and ends then, as several frameworks do.
+const SAVES_UPON_USR1: &str = r#"
+    step=${STEADFAST_RESUME_STEP:-0}
+    save() { step=$((step + 1)); printf '\200\002}.' > saves/ckpt_$step.pt; exit 0; }
+    trap save USR1
+    while :; do step=$((step + 1)); echo "step $step"; sleep 0.05; done
+"#;
+
+#[test]
+fn a_program_that_saves_upon_a_signal_and_ends_has_not_finished() {
+    let options = ["--checkpoint-dir", "saves", "--checkpoint-signal", "USR1"];
+    let launch = Launch::run(&options).named("shell");
+    let work = launch.directory().join("work");
+    fs::create_dir(work.join("saves")).unwrap();
+    let mut job = launch
+        .env("STEADFAST_WORKING_DIR", work.to_str().unwrap())
+        .command(&["--", "bash", "-c", SAVES_UPON_USR1])
+        .start();
+    let steps = |generation: u32| {
+        move |job: &Job| {
+            job.log(generation, 0, "stdout")
+                .contains("step")
+                .then_some(())
+        }
+    };
+    job.eventually("a step", |job| job.status()?["step"].as_u64());
+    job.ask("restart", &["--job", "shell"]).ended_with(0);
+    job.eventually("the second generation", steps(1));
+    job.ask("stop", &["--job", "shell"]).ended_with(0);
+    let outcome = job.wait();
+    outcome.said("generation 2 resumes from step");
+    let committed = job.journal_of("checkpoint.committed");
+    assert!(!committed.is_empty(), "{}", job.describe());
+}
+
+/// Two nodes that save only when they are asked to, in a directory that they share.
+fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
+    let mut nodes = Nodes::new(count, 1)?
+        .saving_every(1_000_000)
+        .with_steps(400);
+    let rule = nodes.shared("rule.toml");
+    fs::write(&rule, TOY_RULE).unwrap();
+    fs::create_dir(nodes.shared("checkpoints")).unwrap();
+    let directory = nodes.shared("checkpoints");
+    let fixed = [
+        "--checkpoint-dir",
+        directory.to_str().unwrap(),
+        "--checkpoint-layout",
+        rule.to_str().unwrap(),
+    ];
+    nodes.start_all(&[&fixed[..], options].concat());
+    nodes.reach(10);
+    Some(nodes)
+}
+
+#[test]
+fn a_node_that_is_preempted_hands_over_without_a_lost_step() {
+    let options = ["--nnodes", "2", "--spares", "1", "--stop-grace", "10s"];
+    let Some(mut nodes) = nodes(&options, 3) else {
+        return;
+    };
+    nodes.reach(40);
+    let (leaving, other, spare) = nodes.two_and_a_spare();
+    nodes.job(leaving).signal(Signal::SIGTERM);
+    nodes.all_end_with(143, &[leaving]);
+    nodes.generation_after(1);
+    assert_eq!(nodes.places(), [name(spare), name(other)]);
+    nodes.all_end_with(0, &[other, spare]);
+    nodes.trained_rightly(2);
+    let again = nodes.life().made_again();
+    assert_eq!(again, NOTHING, "{}", nodes.describe());
+    let committed = nodes.job(other).journal_of("checkpoint.committed");
+    assert_eq!(committed.len(), 1, "{}", nodes.describe());
+    let key = format!("/steadfast/job/checkpoints/{}", committed[0]["step"]);
+    let record = nodes.etcd.value(&key).unwrap();
+    assert_eq!(
+        (&record["generation"], &record["world_size"]),
+        (&1.into(), &2.into())
+    );
+}
+
+#[test]
+fn a_restart_of_two_nodes_resumes_both_from_what_the_leader_chose() {
+    let Some(mut nodes) = nodes(&["--nnodes", "2"], 2) else {
+        return;
+    };
+    nodes.reach(40);
+    nodes.job(2).ask("restart", &["--job", "job"]).ended_with(0);
+    nodes.generation_after(1);
+    nodes.all_end_with(0, &[1, 2]);
+    nodes.trained_rightly(2);
+    assert_eq!(nodes.life().made_again(), NOTHING, "{}", nodes.describe());
+    let chosen: Vec<_> = [1, 2]
+        .map(|node| nodes.job(node).journal_of("checkpoint.chosen"))
+        .into_iter()
+        .flatten()
+        .map(|line| line["path"].clone())
+        .collect();
+    assert_eq!(chosen.len(), 2, "{}", nodes.describe());
+    assert_eq!(chosen[0], chosen[1]);
+}
