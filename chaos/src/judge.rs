@@ -126,7 +126,7 @@ pub(crate) fn judge_history(history: &History) -> Judgement {
     let figures = figures::figures(history, &workers);
     let mut checks = vec![
         lives::no_twins(&workers),
-        lives::no_overlap(&workers, &history.samples, expect.overlap_at_most_ms),
+        lives::no_overlap(&history.signs, &history.samples, expect.overlap_at_most_ms),
         plans::generations_grow(history, &workers),
         lives::ranks_agree(&history.signs),
         checkpoints::resumed_from_saved(history),

@@ -26,6 +26,8 @@ struct Training {
     nodes: Nodes,
     script: PathBuf,
     options: Vec<String>,
+    /// In the order in which they are started.
+    order: Vec<u8>,
 }
 
 fn example(name: &str) -> PathBuf {
@@ -37,15 +39,20 @@ fn example(name: &str) -> PathBuf {
 impl Training {
     /// The toy job.
     fn toy(options: &[&str]) -> Option<Training> {
-        Some(Training {
-            nodes: Nodes::new(2, 1)?,
+        Some(Training::of(Nodes::new(2, 1)?, vec![1, 2], options))
+    }
+
+    fn of(nodes: Nodes, order: Vec<u8>, options: &[&str]) -> Training {
+        Training {
+            nodes,
             script: example("train_toy.py"),
             options: SHAPE
                 .iter()
                 .chain(options)
                 .map(|&word| word.to_owned())
                 .collect(),
-        })
+            order,
+        }
     }
 
     /// The same with `PyTorch`'s DDP over gloo.
@@ -74,7 +81,7 @@ impl Training {
             &record,
         ];
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        for node in 1..=2 {
+        for &node in &self.order {
             let launch = self.nodes.launch(node, &options).command(&words);
             let launch = launch
                 .env("HANG_FILES", self.nodes.shared("").to_str().unwrap())
@@ -83,10 +90,21 @@ impl Training {
                 .iter()
                 .fold(launch, |launch, (name, value)| launch.env(name, value));
             self.nodes.adopt(node, launch.start());
-        }
-        // From then on there are journals.
-        for node in 1..=2 {
+            // From then on there is a journal. The first one leads.
             self.nodes.status(node);
+            self.nodes.leader();
+            if node > 2 {
+                // It has no part if the others are there before it looks again.
+                self.nodes.signal_supervisor(node, Signal::SIGSTOP);
+            }
+        }
+        for &node in self.order.iter().filter(|&&node| node > 2) {
+            for other in 1..=2 {
+                let key = format!("/steadfast/job/members/{}", name(other));
+                self.nodes
+                    .eventually("a member", |nodes| nodes.etcd.value(&key).map(drop));
+            }
+            self.nodes.signal_supervisor(node, Signal::SIGCONT);
         }
     }
 
@@ -115,8 +133,9 @@ impl Training {
     #[track_caller]
     fn verdict(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         self.nodes.eventually("a verdict", |nodes| {
-            let judged = (1..=2).flat_map(|node| nodes.job(node).journal_of("stall.judged"));
-            judged.into_iter().find(&wanted)
+            let journals = self.order.iter().map(|&node| nodes.job(node));
+            let mut judged = journals.flat_map(|job| job.journal_of("stall.judged"));
+            judged.find(&wanted)
         })
     }
 
@@ -172,7 +191,7 @@ impl Training {
             .job(1)
             .ask("stop", &["--job", "job"])
             .ended_with(0);
-        self.nodes.all_end_with(143, &[1, 2]);
+        self.nodes.all_end_with(143, &self.order);
         self.nodes.is_sound();
     }
 }
@@ -282,6 +301,25 @@ fn a_rank_that_writes_to_a_disk_that_does_not_answer_is_named() {
     let judged = training.verdict(|line| line["culprit"]["rank"] == rank);
     disk.thaw();
     assert_eq!(judged["class"], "storage", "{judged:#}");
+    training.end();
+}
+
+#[test]
+fn a_node_that_leads_without_having_a_part_names_the_rank() {
+    let Some(nodes) = Nodes::new(3, 1) else {
+        return;
+    };
+    // Of those that are there at once, the last by name is the spare; it is the first to be there, and leads.
+    let options = ["--spares", "1"];
+    let mut training = Training::of(nodes, vec![3, 1, 2], &options);
+    training.start(&[]);
+    training.nodes.reach(LEARNED);
+    assert_eq!(training.nodes.leader(), 3);
+    let places = training.nodes.places();
+    assert!(!places.contains(&name(3)), "{places:?}");
+    training.tell("data", 2);
+    let judged = training.recovers_from(2, "hang");
+    assert_eq!(judged["confidence"], "strong", "{judged:#}");
     training.end();
 }
 

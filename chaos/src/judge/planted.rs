@@ -176,6 +176,19 @@ fn a_worker_that_outlives_its_generation_is_found_by_its_own_words() {
 }
 
 #[test]
+fn a_paused_node_may_wake_with_workers_for_the_moment_that_is_allowed() {
+    let mut history = sound();
+    for at_ms in [900, 910, 920] {
+        history.signs.push(sign("beat", 1, 0, at_ms, None));
+    }
+    finds(&history, "J-2", Verdict::Fail);
+    history.scenario.expect.overlap_at_most_ms = 20;
+    assert_eq!(judge_history(&history).verdict, Verdict::Pass);
+    history.scenario.expect.overlap_at_most_ms = 19;
+    finds(&history, "J-2", Verdict::Fail);
+}
+
+#[test]
 fn a_process_that_outlives_its_generation_is_found_from_outside() {
     let mut history = sound();
     history.samples.push(Sample {
@@ -188,9 +201,9 @@ fn a_process_that_outlives_its_generation_is_found_from_outside() {
         last_ns: 900_000_000,
     });
     finds(&history, "J-2", Verdict::Fail);
-    // Where a whole node was paused, so much is nobody's fault.
+    // Not even where a whole node was paused: it is no worker that woke up.
     history.scenario.expect.overlap_at_most_ms = 250;
-    assert_eq!(judge_history(&history).verdict, Verdict::Pass);
+    finds(&history, "J-2", Verdict::Fail);
 }
 
 #[test]

@@ -203,7 +203,9 @@ fn draw_leaders(text: &mut String, history: &History, y: f64, scale: &Scale) {
                 ),
             );
         }
-        if change.key.ends_with("/job/plan") {
+        // Where a generation stands is beside its plan, or in it.
+        let of_plan = change.key.ends_with("/job/plan") || change.key.ends_with("/job/course");
+        if of_plan {
             let phase = if value["phase"] == "run" {
                 "run"
             } else {

@@ -37,7 +37,7 @@ pub(crate) fn check(found: &Found, tree: &Tree<'_>, checked: &mut Checked) {
         Layout::Dcp => dcp::check(tree, checked),
         Layout::Megatron => megatron::check(tree, checked),
         Layout::DeepSpeed => deepspeed::check(tree, checked),
-        Layout::HuggingFace => huggingface::check(tree, checked),
+        Layout::HuggingFace => huggingface::check(found, tree, checked),
         Layout::Lightning => lightning::check(found, tree, checked),
         Layout::Orbax => orbax::check(found, tree, checked),
         Layout::Nemo => nemo::check(found, tree, checked),

@@ -134,7 +134,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
             _ = heartbeat.tick() => agent.beat()?,
-            _ = look.tick(), if agent.dying.has_workers() => agent.look_for_dying().await?,
+            _ = look.tick(), if agent.has_to_look() => agent.look_for_dying().await?,
             ended = &mut inputs.session, if agent.ending.is_none() => match ended {
                 // Its last effect, the end of the job, is still to be taken in.
                 Ok(Ok(_)) => agent.drain(&mut inputs.effects).await?,
@@ -282,6 +282,11 @@ impl Agent {
     /// Whether this node has not had any part in the job yet.
     fn has_not_joined(&self) -> bool {
         self.generation.number == 0 && self.settings.coordination.is_fenced()
+    }
+
+    /// Whether there are workers to look at, here or, since this node leads, elsewhere.
+    fn has_to_look(&self) -> bool {
+        self.dying.has_workers() || self.view.borrow().leader_state.is_some()
     }
 
     async fn look_for_dying(&mut self) -> Result<(), AgentError> {

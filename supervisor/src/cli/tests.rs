@@ -452,7 +452,7 @@ fn help_teaches() {
       check        Check whether this node is fit for jobs: GPUs, links, mounts, disks, memory, kernel
       hostlist     Expand a Slurm host list, or make one
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
-      diagnose     Explain what was kept of a stall, or dumps of PyTorch's flight recorder
+      diagnose     Say what was at fault, from logs, kernel logs and what else was kept
       health       Watch kernel log and GPUs once for the whole node, for jobs that may not
       slurm        Be what slurm.conf points at: prolog, epilog, health check; requeue a job at once
       completions  Print a completion script

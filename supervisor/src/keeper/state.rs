@@ -110,6 +110,11 @@ impl Keeper {
         let mut environment = agent_environment.clone();
         environment.retain(|(name, _)| !SECRETS.iter().any(|secret| name == *secret));
         mark(&mut environment, &token);
+        let lookout = Lookout::new(
+            settings.progress_regex.as_deref(),
+            settings.hook.then(|| runtime_dir.path()),
+            Instant::now(),
+        );
         Ok(Keeper {
             stop_grace: settings.stop_grace,
             infrastructure_code: settings.exit_codes.infrastructure,
@@ -119,7 +124,7 @@ impl Keeper {
             agent: AgentProcess::new(agent_environment, settings.agent_watchdog)?,
             requests: VecDeque::new(),
             fence: Fence::new(settings.coordination.is_fenced()),
-            lookout: Lookout::new(settings.progress_regex.as_deref(), Instant::now()),
+            lookout,
             fenced: None,
             interrupts: Interrupts::default(),
             token,

@@ -120,6 +120,12 @@ impl World {
         let saved = self.saving.parts.get(&step).map_or(0, BTreeSet::len);
         if saved == parts.len() && saved > 0 {
             self.saving.whole.insert(step);
+            // Every agent looks at the directory all the time, those of spares, too.
+            for index in 0..self.nodes.len() {
+                if let Some(seen) = self.checkpoints_seen() {
+                    self.say(index, seen);
+                }
+            }
             for index in answered {
                 self.count("(saved on request)");
                 let generation = Generation(generation);

@@ -109,6 +109,7 @@ impl Leader {
         };
         match self.save(now, plan, standings, wish, effects) {
             Stage::Waiting => {}
+            Stage::Over(outcome) if outcome.came_too_late(standings) => self.succeed(plan, effects),
             Stage::Over(outcome) => self.drain(plan, phase, Some(outcome), effects),
             Stage::Impossible => self.drain(plan, phase, None, effects),
         }
@@ -290,6 +291,15 @@ impl Wish<'_> {
             ends: self.ends,
             why: self.why.to_owned(),
         }
+    }
+}
+
+impl SaveOutcome {
+    /// Whether all workers came to the end of their program before the step at which they were to save.
+    fn came_too_late(&self, standings: &[(NodeName, Standing)]) -> bool {
+        let mut all = standings.iter();
+        let ended = all.all(|(_, standing)| *standing == Standing::Completed);
+        ended && self.wanted > 0 && self.made.is_none()
     }
 }
 

@@ -61,6 +61,9 @@ impl Member {
         let record = MemberRecord::clone(&versioned.value);
         self.request.clone_from(&record.request);
         self.asked_at = Some(now);
+        if self.checkpoints.is_none() {
+            self.checkpoints.clone_from(&record.checkpoints);
+        }
         self.unkillable.extend(&record.unkillable);
         if versioned.lease == self.settings.lease {
             self.written = Some(Report {

@@ -2,13 +2,14 @@
 //! The Trainer of Hugging Face (`transformers/trainer.py`, `_save_checkpoint`): `checkpoint-N` with the model (one file, or
 //! shards that an index names), the optimizer, the scheduler, random states and `trainer_state.json`, which rank 0 writes
 //! last. Nothing else marks the end, and the Trainer itself takes the highest N without looking. With DeepSpeed and FSDP
-//! there is a checkpoint of theirs inside.
+//! there is a checkpoint of theirs inside. Tools around it write the same files into directories that are named by the epoch
+//! alone.
 
 use std::collections::BTreeSet;
 
 use super::{contiguous, dcp, deepspeed};
 use crate::check::{Checked, Tree};
-use crate::find::Entry;
+use crate::find::{Entry, Found};
 use crate::problem::Problem;
 use crate::step;
 
@@ -27,12 +28,18 @@ const MODELS: [&str; 4] = [
 const OPTIMIZERS: [&str; 3] = ["optimizer.pt", "optimizer.bin", "optimizer_0/.metadata"];
 
 pub(super) fn recognise(entry: &Entry) -> Option<u64> {
-    let step = step::after(&entry.name, "checkpoint-")?;
+    let step = step::after(&entry.name, "checkpoint-").or_else(|| {
+        let has_model = MODELS.iter().any(|name| entry.has(name));
+        step::after(&entry.name, "").filter(|_| has_model)
+    })?;
     let others = entry.has_any(dcp::is_part) || entry.has_any(deepspeed::is_part);
     (entry.is_dir && !others).then_some(step)
 }
 
-pub(super) fn check(tree: &Tree<'_>, checked: &mut Checked) {
+pub(super) fn check(found: &Found, tree: &Tree<'_>, checked: &mut Checked) {
+    if step::after(&found.name, "").is_some() {
+        return check_by_epoch(tree, checked);
+    }
     if tree.has(SENTINEL) {
         let text = format!("{SENTINEL} says that it is still being written");
         checked.problems.push(Problem::Unfinished(text));
@@ -85,6 +92,14 @@ pub(super) fn check(tree: &Tree<'_>, checked: &mut Checked) {
             .push(Problem::missing("scheduler.pt", because));
     }
     check_random_states(tree, has_optimizer, checked);
+}
+
+/// What tools other than the Trainer write beside the model.
+fn check_by_epoch(tree: &Tree<'_>, checked: &mut Checked) {
+    if tree.has("optimizer_state_dict.pt") {
+        let because = "optimizer_state_dict.pt is there";
+        tree.require("training_state.json", because, &mut checked.problems);
+    }
 }
 
 /// `rng_state.pth` for one process, `rng_state_R.pth` for each of several.
