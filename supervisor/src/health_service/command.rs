@@ -294,7 +294,13 @@ fn show(socket: &Path) -> Result<(), ServiceError> {
         match service.next(Duration::ZERO)? {
             ServiceNews::Log(Next::Line(line)) => {
                 if let Some(event) = log.push(&line.bytes) {
-                    text.extend([format!("{}: {}\n", event.title(), event.message)]);
+                    // Jobs ignore it, unless they are told to trust anyone.
+                    let by = if event.header.injected() {
+                        " (written by a program, not by the kernel)"
+                    } else {
+                        ""
+                    };
+                    text.extend([format!("{}: {}{by}\n", event.title(), event.message)]);
                 }
             }
             ServiceNews::Log(Next::Gap { lost }) => {
