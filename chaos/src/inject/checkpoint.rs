@@ -2,7 +2,7 @@
 //! Checkpoints that are not what they seem.
 
 use std::fs::{self, OpenOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Active, Done};
 use crate::failure::Failure;
@@ -12,6 +12,12 @@ use crate::world::World;
 /// Bytes that are turned to zeros.
 const HOLE: usize = 64;
 
+/// Whether it is one of the default job that has its final name.
+fn is_checkpoint(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("step-") && path.extension().is_some_and(|ending| ending != "tmp")
+}
+
 /// Damages the newest checkpoint.
 pub(super) fn inject(how: Damage, world: &mut World) -> Result<impl Active + use<>, Failure> {
     let directory = world.layout.place(Place::Checkpoints);
@@ -19,7 +25,7 @@ pub(super) fn inject(how: Damage, world: &mut World) -> Result<impl Active + use
         .map_err(|error| Failure::read(directory.display(), error))?
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "ckpt"))
+        .filter(|path| is_checkpoint(path))
         .collect();
     files.sort_unstable();
     let newest = files

@@ -12,7 +12,7 @@ use crate::scenario::{Place, Scenario};
 
 const HAND: &str = include_str!("sitecustomize.py");
 /// For the supervisor, which could take its files for others otherwise.
-const RULE: &str = "name = 'step-(?<step>[0-9]+)\\.ckpt'\n";
+const RULE: &str = "name = 'step-(?<step>[0-9]+)\\.[a-z]+'\n";
 const TOY: &str = include_str!("../../../examples/train_toy.py");
 
 /// The directories of a world.
