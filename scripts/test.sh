@@ -21,6 +21,8 @@ esac
 # leave behind, files or processes, can be told from everybody else's.
 temporary=$(mktemp -d "${TMPDIR:-/tmp}/steadfast-test.XXXXXX")
 export STEADFAST_TEST_RUN="$temporary"
+# Some tests have other users look for what is theirs.
+chmod 711 "$temporary"
 
 current_stage=setup
 finish() {

@@ -300,10 +300,9 @@ fn users_see_what_is_theirs() {
     service.kernel_says("nfs: server filer not responding, still trying");
     let shown = |uid: &str| {
         let output = service.show(&["setpriv", "--reuid", uid, "--clear-groups"]);
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code(), said)
     };
     let (code, text) = shown("65533");
     if code == Some(126) || code == Some(127) {
