@@ -113,8 +113,8 @@ fn a_stop_and_a_restart_lose_no_step() {
     toy.job.eventually("another generation", |_| {
         (toy.life().newest_generation_with_steps()? > 1).then_some(())
     });
-    let before_stop = toy.life().last_step();
-    toy.reach(before_stop + 10);
+    // The new workers, too, must have been seen to ask whether they shall save.
+    toy.reach_checkpoint();
     toy.ask("stop", &[]).ended_with(0);
     toy.job
         .wait()
@@ -180,7 +180,7 @@ fn torch_ddp_loses_no_step_when_it_is_stopped_or_restarted() {
     ddp.job.eventually("another generation", |_| {
         (ddp.life().newest_generation_with_steps()? > 1).then_some(())
     });
-    ddp.reach(ddp.life().last_step() + 10);
+    ddp.reach_checkpoint();
     ddp.ask("stop", &[]).ended_with(0);
     ddp.job.wait().ended_with(143);
     ddp.has_lost_nothing();
