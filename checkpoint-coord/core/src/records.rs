@@ -77,7 +77,7 @@ pub struct FindingsRecord {
     pub extra: BTreeMap<String, Value>,
 }
 
-/// Who leads, under `leader`.
+/// Who leads, under `job/leader`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderRecord {
     /// See [`RECORD_VERSION`].
