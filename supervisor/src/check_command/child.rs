@@ -25,6 +25,9 @@ const MOST_BYTES: usize = 1 << 20;
 const PIPE_BYTES: usize = 1 << 18;
 /// How long a process that was killed is waited for.
 const AFTER_KILL: Duration = Duration::from_millis(100);
+/// How often new children are looked for before all are killed. Each round halts those whose children the next one finds, so
+/// that only what forks faster than it can be halted needs many.
+const MOST_ROUNDS: usize = 32;
 
 /// What to start.
 #[derive(Debug)]
@@ -162,16 +165,36 @@ impl Running {
             waits_in: process.as_ref().and_then(Process::waits_in),
         };
         if ending == Ending::Kill {
-            let mut all = descendants(pid, &BTreeSet::new());
-            all.extend(process);
-            for process in all {
-                // One that is gone needs no signal.
-                process.signal(Signal::SIGKILL);
-            }
+            kill_all(pid, process);
             // One that the kernel cannot end is not waited for.
             let _ended = self.watch(Instant::now() + AFTER_KILL);
         }
         how
+    }
+}
+
+/// Kills a process and all that it started. All are halted first: a child that is born between the look at its parent and
+/// the parent's death would belong to nobody, and be found by nobody.
+fn kill_all(pid: i32, process: Option<Process>) {
+    let mut halted: Vec<Process> = process.into_iter().collect();
+    let mut known: BTreeSet<i32> = BTreeSet::from([pid]);
+    for process in &halted {
+        process.signal(Signal::SIGSTOP);
+    }
+    for _round in 0..MOST_ROUNDS {
+        let mut new = descendants(pid, &BTreeSet::new());
+        new.retain(|process| known.insert(process.pid));
+        if new.is_empty() {
+            break;
+        }
+        for process in &new {
+            process.signal(Signal::SIGSTOP);
+        }
+        halted.extend(new);
+    }
+    for process in halted {
+        // One that is gone needs no signal.
+        process.signal(Signal::SIGKILL);
     }
 }
 
@@ -266,9 +289,35 @@ mod tests {
         };
         assert!(Process::read(pid).is_none(), "it was reaped");
         let text = String::from_utf8(ended.stdout).unwrap();
-        if let Ok(grandchild) = text.trim().parse() {
-            let process = Process::read(grandchild);
-            assert!(process.is_none_or(|process| process.is_dead() || process.name != "sleep"));
+        for line in text.lines() {
+            wait_for_the_end(line.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn one_that_goes_on_starting_others_is_killed_with_all_of_them() {
+        let ended = shell(
+            "while :; do sleep 1000 & echo $!; done",
+            Instant::now() + Duration::from_millis(200),
+        );
+        assert!(matches!(ended.how, How::TimedOut { .. }), "{ended:?}");
+        let text = String::from_utf8(ended.stdout).unwrap();
+        for line in text.lines() {
+            wait_for_the_end(line.parse().unwrap());
+        }
+    }
+
+    /// A signal that was sent may take its time on a busy machine.
+    fn wait_for_the_end(pid: i32) {
+        let until = patient();
+        let lives = || {
+            Process::read(pid).is_some_and(|process| {
+                !process.is_dead() && matches!(&*process.name, "sleep" | "sh")
+            })
+        };
+        while lives() {
+            assert!(Instant::now() < until, "process {pid} outlived its starter");
+            std::thread::yield_now();
         }
     }
 

@@ -14,8 +14,10 @@ const LARGEST_PICKLE: u64 = 64 << 20;
 /// What is wrong with a file whose name does not say that `torch.save` wrote it. A file that was cut off or lost its data
 /// has the head that it began with, or zeros; any other head is that of another program's format, which is not ours to judge.
 pub(crate) fn flaw_if_any(slice: &Slice<'_>) -> io::Result<Option<String>> {
-    match slice.read(0, 4)?.as_deref() {
+    match slice.read(0, slice.length.min(4))?.as_deref() {
         Some(b"PK\x03\x04" | [0x80, 2..=5, ..] | [0, 0, 0, 0]) => flaw(slice),
+        // Cut off within its head.
+        Some(b"P" | b"PK" | b"PK\x03" | [0x80]) => flaw(slice),
         _ => zeros::flaw(slice),
     }
 }
