@@ -124,6 +124,8 @@ struct Session<S, C> {
     /// When to renew the lease, to campaign again, to watch again.
     renew_at: Instant,
     campaign_at: Option<Instant>,
+    /// Since when nobody has led the job, as far as we know.
+    vacant_since: Option<Instant>,
     relist_at: Option<Instant>,
     /// When to look for our own record.
     look_at: Option<Instant>,
@@ -374,7 +376,11 @@ impl<S: Store, C: Clock> Session<S, C> {
         })?;
         if let Some(epoch) = self.elected.take() {
             let view = self.member.view().clone();
-            self.leader = Some(Leader::new(self.settings.leader, epoch, view));
+            let mut leader = Leader::new(self.settings.leader, epoch, view);
+            if let Some((generation, steps)) = self.member.own_steps() {
+                leader.note_own_steps(generation, steps);
+            }
+            self.leader = Some(leader);
             self.tell_leader(LeaderEvent::Tick)?;
         } else {
             self.tell_leader(LeaderEvent::Relisted { entries, revision })?;
@@ -524,6 +530,9 @@ impl<S: Store, C: Clock> Session<S, C> {
 
     /// Tries to become the leader if nobody is, or if the leader was an earlier life of this node's own agent.
     fn campaign(&mut self) {
+        if self.member.view().leader().is_some() {
+            self.vacant_since = None;
+        }
         let busy = self.calls.is_campaigning() || self.campaign_at.is_some();
         let own = &self.settings.member;
         let may_lead = self.member.may_lead();
@@ -531,7 +540,16 @@ impl<S: Store, C: Clock> Session<S, C> {
             return;
         }
         match self.member.view().leader() {
-            None => self.calls.elect(own, self.lease.id()),
+            None => {
+                let now = self.clock.now();
+                let since = *self.vacant_since.get_or_insert(now);
+                let turn = since + self.member.campaign_delay();
+                if now < turn {
+                    self.campaign_at = Some(turn);
+                } else {
+                    self.calls.elect(own, self.lease.id());
+                }
+            }
             // Of an earlier life, or of an election whose answer was lost.
             Some(leader) if leader.value.node == own.node => {
                 self.calls.retire(own, leader.mod_revision);

@@ -39,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) calls: Calls,
     pub(crate) renew_at: Option<Instant>,
     pub(crate) campaign_at: Option<Instant>,
+    /// Since when nobody has led the job, as far as the agent knows.
+    pub(crate) vacant_since: Option<Instant>,
     pub(crate) relist_at: Option<Instant>,
     pub(crate) look_at: Option<Instant>,
     /// The timer that is set, on the simulation's clock.

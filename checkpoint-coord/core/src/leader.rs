@@ -23,7 +23,7 @@ use std::time::Duration;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, Plan, PlanPhase, Request,
+    Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, OwnSteps, Plan, PlanPhase, Request,
     RequestKind, Revision, Transaction, View,
 };
 
@@ -137,6 +137,12 @@ impl Leader {
     /// nothing in answer, so it costs little.
     pub fn note_step(&mut self, generation: Generation, step: u64, at: Instant, own: bool) {
         self.progress.note_step(generation, step, at, own);
+    }
+
+    /// Takes in what the member of this node has seen of its own workers' steps before it came to lead. Without that, a new
+    /// leader would have to take every worker for one that made a step just now.
+    pub fn note_own_steps(&mut self, generation: Generation, steps: OwnSteps) {
+        self.progress.inherit(generation, steps);
     }
 
     /// Takes in that nothing is heard of the agent of `node` (any more), or that something is again. It is a hint: a node

@@ -27,6 +27,7 @@ mod leader;
 mod lease;
 mod member;
 mod numeric;
+mod own_steps;
 mod records;
 mod stall;
 mod store;
@@ -47,9 +48,10 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use numeric::{LossFinding, LossTrouble, LossWatch};
+pub use own_steps::OwnSteps;
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
-    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,
+    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LastStep, LeaderRecord, Ledger, Location,
     MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase,
     RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans, SaveOrder,
     SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,

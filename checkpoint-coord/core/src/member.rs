@@ -19,7 +19,7 @@ use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    CheckpointReport, Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, Request,
+    CheckpointReport, Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, OwnSteps, Request,
     RequestKind, Revision, View,
 };
 
@@ -35,6 +35,8 @@ pub(crate) use work::is_fatal;
 const TERMINATE: i32 = 15;
 /// How long to wait before a write that failed or was refused is tried again, when nothing else changes.
 const WRITE_RETRY: Duration = Duration::from_millis(200);
+/// How much later than members of the plan spares try to take a leadership that is vacant.
+const SPARES_CAMPAIGN_AFTER: Duration = Duration::from_millis(300);
 
 /// Where a member is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,6 +201,12 @@ impl Member {
         self.work.as_ref().and_then(|work| work.best_step)
     }
 
+    /// The steps that this member has seen its own workers make, with their generation.
+    pub fn own_steps(&self) -> Option<(Generation, OwnSteps)> {
+        let work = self.work.as_ref()?;
+        Some((work.generation, work.own_steps?))
+    }
+
     /// What this member found in its generation.
     pub fn findings(&self) -> &[Finding] {
         self.work.as_ref().map_or(&[], |work| &work.findings)
@@ -213,6 +221,22 @@ impl Member {
     pub fn may_lead(&self) -> bool {
         let is_over = self.finished || self.view.result().is_some();
         !is_over && self.refusal.is_none() && !self.awaits_its_name()
+    }
+
+    /// How long the leadership must have been vacant before this member tries to take it. Members of the plan come before
+    /// spares: they have seen the training themselves, so they know best when the workers of a node that is lost with the
+    /// leadership can run no more.
+    pub fn campaign_delay(&self) -> Duration {
+        let plan = self.view.plan().map(|plan| &plan.value);
+        let is_spare = plan.is_some_and(|plan| {
+            let own = &self.settings.node;
+            !plan.members.iter().any(|place| place.node == *own)
+        });
+        if is_spare {
+            SPARES_CAMPAIGN_AFTER
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Whether this member cannot register because another supervisor stands in the store under its node's name. Its
@@ -342,7 +366,7 @@ impl Member {
             } if generation == work.generation => {
                 work.stop_began.get_or_insert(now);
                 self.unkillable.extend(&unkillable);
-                work.stopped = Some(unkillable);
+                work.note_stopped(now, unkillable);
                 self.next_port = next_port;
             }
             _ => {}

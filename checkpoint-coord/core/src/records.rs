@@ -25,7 +25,8 @@ pub use checkpoint::{
 pub use course::{Course, Place, Places};
 pub use ledger::{Exclusion, Ledger};
 pub use member::{
-    AgentEndpoint, Location, MemberPhase, MemberRecord, Request, RequestKind, WitnessReport,
+    AgentEndpoint, LastStep, Location, MemberPhase, MemberRecord, Request, RequestKind,
+    WitnessReport,
 };
 pub use plan::{Endpoint, Plan, PlanMember, PlanPhase};
 pub use result::{EndRule, JobOutcome, JobResult};

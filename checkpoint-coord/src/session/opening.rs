@@ -75,6 +75,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             held_back: None,
             renew_at,
             campaign_at: None,
+            vacant_since: None,
             relist_at: None,
             look_at: None,
             result: None,

@@ -334,6 +334,12 @@ impl World {
 
     /// Tries to become the leader if nobody is, or if the leader was an earlier life of this node's own agent.
     pub(super) fn campaign(&mut self, address: Address) {
+        let now = self.nodes[address.node].clock.show(self.now);
+        if let Some(session) = self.session_mut(address)
+            && session.member.view().leader().is_some()
+        {
+            session.vacant_since = None;
+        }
         let node = &self.nodes[address.node];
         let Some(session) = self.session(address) else {
             return;
@@ -347,7 +353,17 @@ impl World {
             return;
         }
         match session.member.view().leader() {
-            None => self.elect(address),
+            None => {
+                let delay = session.member.campaign_delay();
+                let since = session.vacant_since.unwrap_or(now);
+                if let Some(session) = self.session_mut(address) {
+                    session.vacant_since = Some(since);
+                    session.campaign_at = (now < since + delay).then_some(since + delay);
+                    if session.campaign_at.is_none() {
+                        self.elect(address);
+                    }
+                }
+            }
             Some(leader) if leader.value.node == node.name => {
                 let (key, revision) = (self.keys.leader(), leader.mod_revision);
                 let transaction = Transaction {

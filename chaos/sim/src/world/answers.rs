@@ -144,6 +144,7 @@ impl World {
             calls: Calls::default(),
             renew_at,
             campaign_at: None,
+            vacant_since: None,
             relist_at: None,
             look_at: None,
             timer: None,
@@ -273,7 +274,11 @@ impl World {
                 shared: !alone,
             };
             let view = session.member.view().clone();
-            session.leader = Some(Leader::new(settings, epoch, view));
+            let mut leader = Leader::new(settings, epoch, view);
+            if let Some((generation, steps)) = session.member.own_steps() {
+                leader.note_own_steps(generation, steps);
+            }
+            session.leader = Some(leader);
             session.silent.clear();
             self.note(|| format!("node-{}: leads, epoch {epoch}", from.node));
             self.tell_leader(from, LeaderEvent::Tick)?;

@@ -7,7 +7,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::{Generation, Instant, NodeName};
+use crate::{Generation, Instant, LastStep, NodeName, OwnSteps};
+
+/// Clocks run apart by no more than one in so many.
+const CLOCK_DRIFT: u32 = 100;
 
 /// Progress of one generation. Nothing in it outlives the generation.
 #[derive(Debug, Default)]
@@ -15,11 +18,13 @@ pub(super) struct Progress {
     generation: Generation,
     /// The last step that anybody told of, and when it was heard of.
     heard: Option<(u64, Instant)>,
-    /// The last step of this node's own workers, and when it was seen. No other node can be further than one more.
-    own: Option<(u64, Instant)>,
+    /// The steps of this node's own workers. No other node can be further than one more than the last of them.
+    own: Option<OwnSteps>,
+    /// The same as told by members that have stopped: a time after which one of them has made no step, the earliest.
+    told: Option<Instant>,
     /// Usual time between two steps that anybody told of.
     pace: Option<Duration>,
-    /// The longest time between two steps of this node's own workers.
+    /// The longest time between two steps of one node's workers: of this node's, or as told by members that have stopped.
     longest_gap: Duration,
     /// When it was first seen that a worker of the generation was dead.
     ended: Option<Instant>,
@@ -44,16 +49,37 @@ impl Progress {
         if generation < self.generation {
             return;
         }
-        if own && self.own.is_none_or(|(before, _)| step > before) {
-            if let Some((_, before)) = self.own {
-                self.longest_gap = self.longest_gap.max(at - before);
-            }
-            self.own = Some((step, at));
+        if own {
+            self.note_own(OwnSteps::and(self.own, step, at));
         }
         if self.heard.is_none_or(|(before, _)| step > before) {
             self.note_pace(step, at);
             self.heard = Some((step, at));
         }
+    }
+
+    /// Takes in what was seen of this node's own workers before this leader came to be.
+    pub(super) fn inherit(&mut self, generation: Generation, steps: OwnSteps) {
+        self.begin(generation);
+        if generation == self.generation {
+            self.note_own(steps);
+            self.heard = self.heard.or(Some((steps.step, steps.at)));
+        }
+    }
+
+    fn note_own(&mut self, steps: OwnSteps) {
+        self.longest_gap = self.longest_gap.max(steps.longest_gap);
+        self.own = Some(steps);
+    }
+
+    /// Takes in what a member says about its last step now that its workers are gone; it has said so by `now`.
+    pub(super) fn note_last_step(&mut self, now: Instant, last: LastStep) {
+        let age = Duration::from_millis(last.age_ms);
+        // Its clock may run faster than ours.
+        let made_by = now - age.saturating_sub(age / CLOCK_DRIFT);
+        self.told = Some(self.told.map_or(made_by, |before| before.min(made_by)));
+        let gap = Duration::from_millis(last.longest_gap_ms);
+        self.longest_gap = self.longest_gap.max(gap);
     }
 
     fn note_pace(&mut self, step: u64, at: Instant) {
@@ -109,19 +135,17 @@ impl Progress {
     /// A time after which no worker of the generation made a step, but for one that was on its way; `None` while they may
     /// go on for all that is known. What other nodes told of proves nothing here: they may have stopped telling.
     pub(super) fn over_since(&self) -> Option<Instant> {
-        self.own
-            .map(|(_, at)| at)
-            .into_iter()
-            .chain(self.ended)
-            .min()
+        let own = self.own.map(|steps| steps.at);
+        own.into_iter().chain(self.told).chain(self.ended).min()
     }
 
     /// How long that one step can take: twice as long as any that was seen, since it is one that something has disturbed;
     /// else `window`.
     pub(super) fn one_step(&self, window: Duration) -> Duration {
-        match self.own {
-            Some(_) if self.longest_gap > Duration::ZERO => (self.longest_gap * 2).min(window),
-            _ => window,
+        if self.longest_gap > Duration::ZERO {
+            (self.longest_gap * 2).min(window)
+        } else {
+            window
         }
     }
 }
@@ -153,6 +177,38 @@ mod tests {
         progress.note_death(Generation(1), at(12));
         progress.note_death(Generation(1), at(13));
         assert_eq!(progress.over_since(), Some(at(12)));
+    }
+
+    #[test]
+    fn what_was_seen_before_leading_and_what_members_tell_at_their_end_count_as_much() {
+        let window = Duration::from_secs(9);
+        let mut progress = Progress::default();
+        let steps = OwnSteps {
+            step: 5,
+            at: at(10),
+            longest_gap: Duration::from_secs(2),
+        };
+        progress.inherit(Generation(2), steps);
+        progress.note_death(Generation(2), at(12));
+        assert_eq!(progress.newest(), Some(5));
+        assert_eq!(progress.over_since(), Some(at(10)));
+        assert_eq!(progress.one_step(window), Duration::from_secs(4));
+        progress.begin(Generation(3));
+        progress.inherit(Generation(2), steps);
+        assert_eq!(progress.over_since(), None, "of an older generation");
+        progress.note_death(Generation(3), at(20));
+        assert_eq!(progress.one_step(window), window);
+        let last = LastStep {
+            age_ms: 5_000,
+            longest_gap_ms: 3_000,
+        };
+        progress.note_last_step(at(20), last);
+        let drift = Duration::from_millis(50);
+        assert_eq!(progress.over_since(), Some(at(15) + drift));
+        assert_eq!(progress.one_step(window), Duration::from_secs(6));
+        let younger = LastStep { age_ms: 0, ..last };
+        progress.note_last_step(at(21), younger);
+        assert_eq!(progress.over_since(), Some(at(15) + drift));
     }
 
     #[test]

@@ -150,6 +150,12 @@ impl Leader {
             MemberPhase::Draining => Standing::Draining,
             MemberPhase::Stopped => Standing::Stopped,
         };
+        if standing == Standing::Stopped
+            && self.seen.settled.get(&place.node) != Some(&Standing::Stopped)
+            && let Some(last) = record.last_step
+        {
+            self.progress.note_last_step(now, last);
+        }
         if matches!(standing, Standing::Completed | Standing::Stopped) {
             let settled = &mut self.seen.settled;
             settled.insert(place.node.clone(), standing.clone());

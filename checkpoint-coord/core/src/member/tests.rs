@@ -6,8 +6,8 @@ use steadfast_proto::v1::{FaultClass, FaultRole};
 use super::*;
 use crate::records::encode;
 use crate::{
-    ChangeBatch, EndRule, Incarnation, JobSpec, KeyValue, Keys, LocalRank, MemberRecord, NodeName,
-    Operation, Plan, PlanPhase, StoreState, Transaction, WorkerExit,
+    ChangeBatch, EndRule, Incarnation, JobSpec, KeyValue, Keys, LastStep, LeaseId, LocalRank,
+    MemberRecord, NodeName, Operation, Plan, PlanPhase, StoreState, Transaction, WorkerExit,
 };
 
 /// A member and a store that answers at once.
@@ -703,4 +703,50 @@ fn an_old_plan_that_comes_after_a_new_registration_starts_nothing() {
     assert!(!effects.iter().any(starts), "{effects:?}");
     assert_eq!(bench.member.state(), MemberState::Draining(Generation(1)));
     assert_eq!(bench.member.findings()[0].kind, kinds::WORKER_FENCED);
+}
+
+#[test]
+fn how_old_the_last_step_was_is_told_once_the_workers_are_gone() {
+    let mut bench = Bench::running();
+    let second = 1_000_000_000;
+    // Telling takes the bench 10 ns.
+    for (step, at) in [(1, 10 * second), (2, 12 * second), (3, 12 * second + 10)] {
+        bench.now = at - 10;
+        bench.tell(MemberEvent::Step {
+            generation: Generation(1),
+            step,
+        });
+    }
+    bench.exit(0, WorkerExit::Code(1), bench.now, None);
+    assert_eq!(bench.record().last_step, None, "one still runs");
+    bench.now = 17 * second;
+    bench.tell(MemberEvent::Stopped {
+        generation: Generation(1),
+        unkillable: vec![],
+        next_port: 4_001,
+    });
+    let last = LastStep {
+        age_ms: 5_000,
+        longest_gap_ms: 2_000,
+    };
+    assert_eq!(bench.record().last_step, Some(last));
+    // However late it is looked at: the age is that at the end.
+    bench.now += 50 * second;
+    bench.tell(MemberEvent::Lease(LeaseId(7)));
+    assert_eq!(bench.record().last_step, Some(last));
+    bench.publish(2, PlanPhase::Run);
+    assert_eq!(bench.member.own_steps(), None, "of the new generation");
+}
+
+#[test]
+fn spares_let_members_of_the_plan_lead() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.member.campaign_delay(), Duration::ZERO, "no plan yet");
+    bench.publish(1, PlanPhase::Run);
+    assert_eq!(bench.member.campaign_delay(), Duration::ZERO);
+    let other = MemberRecord::new("b".into(), Incarnation(1));
+    let plan = crate::formation::plan(Generation(2), &[&other], String::new()).unwrap();
+    let batch = bench.put(Keys::new("job").plan(), encode(&plan));
+    bench.tell(MemberEvent::Changed(batch));
+    assert_eq!(bench.member.campaign_delay(), SPARES_CAMPAIGN_AFTER);
 }

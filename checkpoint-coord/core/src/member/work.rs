@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
-use super::kinds;
+use super::{kinds, milliseconds};
 use super::saving::Saving;
 use crate::{
-    Generation, Instant, LocalRank, MemberPhase, NodeName, Rank, SpawnFailure, WitnessReport,
+    Generation, Instant, LastStep, LocalRank, MemberPhase, NodeName, OwnSteps, Rank, SpawnFailure, WitnessReport,
     WorkerExit,
 };
 
@@ -17,6 +17,8 @@ use crate::{
 const FINDINGS_LIMIT: usize = 64;
 /// How often a running member writes down how far the training is.
 const STEP_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Makes whole milliseconds no less than what they stand for.
+const ROUND_UP: Duration = Duration::from_nanos(999_999);
 
 /// Everything known about this node's part in one generation. Nothing in it outlives the generation.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,8 @@ pub(crate) struct Work {
     /// Workers whose exit finding was made up here, for want of a better one.
     guessed: BTreeSet<LocalRank>,
     pub(crate) best_step: Option<u64>,
+    /// Not what an earlier agent has seen.
+    pub(crate) own_steps: Option<OwnSteps>,
     pub(crate) reported_step: Option<u64>,
     reported_at: Instant,
     pub(crate) witness: Option<WitnessReport>,
@@ -42,6 +46,8 @@ pub(crate) struct Work {
     pub(crate) stop_began: Option<Instant>,
     /// Set once all workers are gone: those that survived SIGKILL.
     pub(crate) stopped: Option<Vec<LocalRank>>,
+    /// What can be said of the workers' steps since they are gone.
+    pub(crate) last_step: Option<LastStep>,
 }
 
 impl Work {
@@ -56,6 +62,7 @@ impl Work {
             findings: Vec::new(),
             guessed: BTreeSet::new(),
             best_step: None,
+            own_steps: None,
             reported_step: None,
             reported_at: Instant::default(),
             witness: None,
@@ -63,7 +70,20 @@ impl Work {
             saving: Saving::default(),
             stop_began: None,
             stopped: None,
+            last_step: None,
         }
+    }
+
+    /// Takes in that all workers are gone, but for those that survived SIGKILL. All their output has been read by now, so no
+    /// step of theirs can still come to light.
+    pub(crate) fn note_stopped(&mut self, now: Instant, unkillable: Vec<LocalRank>) {
+        if self.stopped.is_none() {
+            self.last_step = self.own_steps.map(|steps| LastStep {
+                age_ms: milliseconds(now - steps.at),
+                longest_gap_ms: milliseconds(steps.longest_gap + ROUND_UP),
+            });
+        }
+        self.stopped = Some(unkillable);
     }
 
     /// How far it is; `None` while the workers are being started.
@@ -199,6 +219,7 @@ impl Work {
     /// Takes in how far the training is; decides whether that is to be written down now. `beyond` is the best step of
     /// earlier generations: passing it is worth a write at once, since it refills the restart budget.
     pub(crate) fn note_step(&mut self, now: Instant, step: u64, beyond: Option<u64>) {
+        self.own_steps = Some(OwnSteps::and(self.own_steps, step, now));
         if self.best_step.is_some_and(|best| best >= step) {
             return;
         }

@@ -47,6 +47,9 @@ pub struct MemberRecord {
     /// Which progress can be seen on this node in `generation`; absent while none can be relied upon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<WitnessReport>,
+    /// How long the workers of `generation` had made no step when they were gone; absent before that, and where none was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_step: Option<LastStep>,
     /// Step of the newest whole checkpoint that this member has seen made in `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u64>,
@@ -89,6 +92,15 @@ pub struct WitnessReport {
     pub step_ms: u64,
     /// The last step that all workers of this node had made when this was written.
     pub step: u64,
+}
+
+/// When the workers of one node made their last step. Clocks of other nodes mean nothing, so this is told as an age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastStep {
+    /// For how long it had been made when the workers were gone, in milliseconds, rounded down.
+    pub age_ms: u64,
+    /// The longest time between two steps of the generation, in milliseconds, rounded up; 0 when there was one step only.
+    pub longest_gap_ms: u64,
 }
 
 /// Where an agent can be reached by other agents, and how it proves who it is.
@@ -190,6 +202,7 @@ impl MemberRecord {
             boot: String::new(),
             location: Location::default(),
             witness: None,
+            last_step: None,
             checkpoint: None,
             checkpoints: None,
             can_save: None,
