@@ -24,6 +24,7 @@ mod generation;
 mod kernel_log;
 mod launch;
 mod link;
+mod machine;
 mod membership;
 mod node_watch;
 pub(crate) mod nvml_watch;

@@ -88,6 +88,7 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
             slots: member.slots,
             base_rank: Rank(world_size),
             boot: member.boot.clone(),
+            machine: member.machine.clone(),
             location: member.location.clone(),
             clears: false,
         });
@@ -149,6 +150,7 @@ mod tests {
                 slots: 2,
                 base_rank: Rank(0),
                 boot: String::new(),
+                machine: String::new(),
                 location: Location::default(),
                 clears: false,
             })

@@ -23,8 +23,8 @@ use std::time::Duration;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, OwnSteps, Plan, PlanPhase, Request,
-    RequestKind, Revision, Transaction, View,
+    Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, OwnSteps, Plan, PlanPhase,
+    Request, RequestKind, Revision, Transaction, View,
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};

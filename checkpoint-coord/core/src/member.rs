@@ -19,8 +19,8 @@ use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
 use crate::{
-    CheckpointReport, Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, OwnSteps, Request,
-    RequestKind, Revision, View,
+    CheckpointReport, Generation, Instant, JobResult, LocalRank, MemberPhase, Outcome, OwnSteps,
+    Request, RequestKind, Revision, View,
 };
 
 pub use event::{

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this node is in the job: what the decision core must know of it, and the etcd that it may have to run.
 
+use std::path::Path;
+
 use steadfast_core::{
     AgentEndpoint, Grow, Incarnation, JobSpec, Keys, Location, MemberSettings, NodeName,
     WitnessMode,
 };
 
 use super::launch::own_environment;
+use super::machine;
 use crate::keeper::protocol::Welcome;
 use crate::managed_etcd::{
     ManagedEtcd, ManagedEtcdError, ManagedEtcdSettings, SecretSources, Surroundings,
@@ -34,6 +37,7 @@ pub(super) fn member_settings(
         name_patience: settings.elastic.lease * LEASES_FOR_A_NAME,
         shared: settings.coordination.is_fenced(),
         boot: boot_id(),
+        machine: machine::identity(Path::new("/")).unwrap_or_default(),
         location: Location {
             place: settings.node_rank,
             topology: settings.topology.clone(),

@@ -154,6 +154,7 @@ mod tests {
             base_rank: Rank(2),
             clears: false,
             boot: String::new(),
+            machine: String::new(),
             location: Location::default(),
         }
     }

@@ -553,6 +553,7 @@ impl World {
             name_patience: Duration::from_millis(pace.lease_ms * LEASES_OF_PATIENCE),
             shared: !self.schedule.is_alone(),
             boot: format!("{index}-{}", node.boot),
+            machine: format!("{index}"),
             ..MemberSettings::new(self.keys.clone(), name, Incarnation(node.incarnation), spec)
         }
     }

@@ -97,9 +97,13 @@ impl Leader {
             .iter()
             .map(|place| (place.node.clone(), self.standing(now, plan, place)))
             .collect();
-        let dead = standings
-            .iter()
-            .any(|(_, standing)| *standing == Standing::Stopped)
+        let shows_death = |standing: &Standing| {
+            matches!(
+                standing,
+                Standing::Stopped | Standing::Lost { proven: true, .. }
+            )
+        };
+        let dead = standings.iter().any(|(_, standing)| shows_death(standing))
             || self.view.has_finding(plan.generation, |finding| {
                 finding.kind == kinds::WORKER_EXITED
             });
@@ -125,19 +129,17 @@ impl Leader {
             if self.view.has_left(plan.generation, &place.node) {
                 return Standing::Stopped;
             }
-            let anew = record.is_some_and(|record| is_same_machine(record, place));
+            let anew = record.and_then(|record| started_anew(record, place));
             self.seen
                 .absent_since
                 .entry(place.node.clone())
                 .or_insert(now);
-            return if anew {
-                // Workers die with their keeper, and a machine has one keeper for a node's name at a time.
-                Standing::Lost {
-                    why: format!("the supervisor of {} was started anew", place.node),
+            return match anew {
+                Some(what) => Standing::Lost {
+                    why: format!("{what} of {} was started anew", place.node),
                     proven: true,
-                }
-            } else {
-                Standing::Missing
+                },
+                None => Standing::Missing,
             };
         };
         self.seen.absent_since.remove(&place.node);
@@ -222,6 +224,17 @@ impl Leader {
     }
 }
 
-fn is_same_machine(record: &MemberRecord, place: &PlanMember) -> bool {
-    !record.boot.is_empty() && record.boot == place.boot
+/// What was started anew where that member of the plan ran its workers, if the record that is there now proves that they
+/// are gone. That it bears the node's name is no proof: another machine may have been given it.
+fn started_anew(record: &MemberRecord, place: &PlanMember) -> Option<&'static str> {
+    let known = |id: &str| !id.is_empty();
+    if !known(&record.boot) || !known(&place.boot) {
+        return None;
+    }
+    if record.boot == place.boot {
+        // Workers die with their keeper, and a machine has one keeper for a node's name at a time.
+        return Some("the supervisor");
+    }
+    let is_same_machine = known(&record.machine) && record.machine == place.machine;
+    is_same_machine.then_some("the machine")
 }

@@ -68,6 +68,8 @@ pub struct MemberSettings {
     pub shared: bool,
     /// Which start of the machine this is; empty where it is not known.
     pub boot: String,
+    /// Which machine this is, however often it is started; empty unless no other machine can say the same.
+    pub machine: String,
     /// Where this node stands in the cluster.
     pub location: Location,
     /// Where the member's agent can be reached by other agents.
@@ -91,6 +93,7 @@ impl MemberSettings {
             name_patience: Duration::from_secs(30),
             shared: false,
             boot: String::new(),
+            machine: String::new(),
             location: Location::default(),
             agent: None,
         }

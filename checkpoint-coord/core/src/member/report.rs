@@ -192,6 +192,7 @@ impl Member {
             clean: work.is_some_and(Work::is_clean),
             request: self.request.clone(),
             boot: self.settings.boot.clone(),
+            machine: self.settings.machine.clone(),
             location: self.settings.location.clone(),
             witness: work.and_then(|work| work.witness),
             last_step: work.and_then(|work| work.last_step),

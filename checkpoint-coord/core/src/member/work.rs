@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
-use super::{kinds, milliseconds};
 use super::saving::Saving;
+use super::{kinds, milliseconds};
 use crate::{
-    Generation, Instant, LastStep, LocalRank, MemberPhase, NodeName, OwnSteps, Rank, SpawnFailure, WitnessReport,
-    WorkerExit,
+    Generation, Instant, LastStep, LocalRank, MemberPhase, NodeName, OwnSteps, Rank, SpawnFailure,
+    WitnessReport, WorkerExit,
 };
 
 /// Findings that a member keeps for a generation; the earliest matter most.

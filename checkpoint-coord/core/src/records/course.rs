@@ -54,6 +54,9 @@ pub struct Place {
     /// See [`super::PlanMember::boot`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot: String,
+    /// See [`super::PlanMember::machine`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// See [`super::PlanMember::location`].
     #[serde(default, skip_serializing_if = "Location::is_empty")]
     pub location: Location,
@@ -90,6 +93,7 @@ impl Places {
         let place = |member: &super::PlanMember| {
             let place = Place {
                 boot: member.boot.clone(),
+                machine: member.machine.clone(),
                 location: member.location.clone(),
             };
             (member.node.clone(), place)
@@ -107,6 +111,7 @@ impl Places {
         for member in &mut plan.members {
             if let Some(place) = self.places.get(&member.node) {
                 member.boot.clone_from(&place.boot);
+                member.machine.clone_from(&place.machine);
                 member.location = place.location.clone();
             }
         }

@@ -41,6 +41,9 @@ pub struct MemberRecord {
     /// Which start of the machine this is (`/proc/sys/kernel/random/boot_id`); empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot: String,
+    /// Which machine this is, however often it is started; empty where that cannot be said for certain.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// Where the node stands in the cluster.
     #[serde(default, skip_serializing_if = "Location::is_empty")]
     pub location: Location,
@@ -200,6 +203,7 @@ impl MemberRecord {
             clean: false,
             request: None,
             boot: String::new(),
+            machine: String::new(),
             location: Location::default(),
             witness: None,
             last_step: None,

@@ -82,6 +82,9 @@ pub struct PlanMember {
     /// Which start of the machine was meant; empty where it is not known. Only the leader is told.
     #[serde(skip)]
     pub boot: String,
+    /// Which machine was meant; empty where it is not known. Only the leader is told.
+    #[serde(skip)]
+    pub machine: String,
     /// Where its node stands. Only the leader is told.
     #[serde(skip)]
     pub location: Location,

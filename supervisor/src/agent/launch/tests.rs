@@ -37,6 +37,7 @@ fn plan(generation: u64, slots: u32) -> Plan {
         slots,
         base_rank: Rank(base_rank),
         boot: String::new(),
+        machine: String::new(),
         location: steadfast_core::Location::default(),
         clears: false,
     };

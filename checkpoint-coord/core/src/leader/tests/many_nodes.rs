@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Members that are lost, leave and come: who takes part in the next generation, and from when on.
 
+mod losses;
+
 use super::*;
-use crate::{Condition, Grow, PlanMember, WitnessMode, WitnessReport};
+use crate::{Condition, Grow, LastStep, OwnSteps, PlanMember, WitnessMode, WitnessReport};
 
 const SECOND: Duration = Duration::from_secs(1);
 
