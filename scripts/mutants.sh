@@ -26,49 +26,20 @@ fi
 root=$PWD
 target=${CARGO_TARGET_DIR:-$root/target}/mutants
 tree=$target/tree
-mkdir -p "$tree"
-
-# field NAME FIELD
-field() {
-    python3 - "$root/chaos/mutants/$1.toml" "$2" <<'PYTHON'
-import sys, tomllib
-with open(sys.argv[1], "rb") as file:
-    print(tomllib.load(file)[sys.argv[2]])
-PYTHON
-}
-
-# Brings the copy to what is in the working tree. Files that are the same keep their times, so that little is built.
-copy_sources() {
-    git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
-        [ -f "$file" ] || continue
-        cmp -s "$file" "$tree/$file" || { mkdir -p "$tree/$(dirname "$file")" && cp "$file" "$tree/$file"; }
-    done
-}
-
-# The bug goes into the copy.
-plant() {
-    python3 - "$root/chaos/mutants/$1.toml" "$tree" <<'PYTHON'
-import pathlib, sys, tomllib
-with open(sys.argv[1], "rb") as file:
-    mutant = tomllib.load(file)
-path = pathlib.Path(sys.argv[2]) / mutant["file"]
-text = path.read_text()
-if text.count(mutant["find"]) != 1:
-    sys.exit(f"{sys.argv[1]}: what it replaces is not there once, but {text.count(mutant['find'])} times")
-path.write_text(text.replace(mutant["find"], mutant["replace"]))
-PYTHON
-}
+# shellcheck source=scripts/planting.sh
+. scripts/planting.sh
 
 failed=0
 for name in "${names[@]}"; do
     copy_sources
-    plant "$name"
+    file=$root/chaos/mutants/$name.toml
+    plant "$file"
     (cd "$tree" && RUSTFLAGS="${RUSTFLAGS:-} -Awarnings" CARGO_TARGET_DIR="$target" cargo build --quiet --locked --profile sim -p steadfast-sim)
-    rule=$(field "$name" rule)
+    rule=$(field "$file" rule)
     if "$find_seeds"; then
         run=(--schedules 300000 --seed 1 --save "$root/chaos/regressions/$name.json")
     else
-        run=(--schedules 1 --seed "$(field "$name" seed)")
+        run=(--schedules 1 --seed "$(field "$file" seed)")
     fi
     said=$("$target/sim/steadfast-sim" "${run[@]}" || true)
     broken=$(printf '%s\n' "$said" | sed -n 's/^broken: \([a-z ]*\): .*/\1/p')

@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
@@ -77,7 +78,7 @@ enum BenchCommand {
     /// How long a large job takes to agree on what comes after a fault, and what that costs etcd
     #[command(after_help = BENCH_CODES)]
     Members(MembersArgs),
-    /// How long a job on several nodes is away when a worker or a node is lost, here and under torchrun
+    /// How long a job on several nodes is away when a worker or a node is lost, here and under other launchers
     #[command(after_help = BENCH_CODES)]
     Nodes(NodesArgs),
     /// How long it takes until a hang is explained, and whether the explanation is right
@@ -196,8 +197,17 @@ struct NodesArgs {
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
     /// The torchrun to measure too [default: the one on PATH]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = absolute)]
     torchrun: Option<PathBuf>,
+    /// The `ft_launcher` to measure too [default: the one on PATH]
+    #[arg(long, value_name = "PATH", value_parser = absolute)]
+    ft_launcher: Option<PathBuf>,
+    /// Measure no other launchers
+    #[arg(long, conflicts_with_all = ["torchrun", "ft_launcher"])]
+    alone: bool,
+    /// How long a job may take to train again after a fault
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    give_up_after: u64,
     /// The etcd to start [default: the one on PATH]
     #[arg(long, value_name = "PATH")]
     etcd_program: Option<PathBuf>,
@@ -321,10 +331,15 @@ fn peer(text: &str) -> Result<(LauncherKind, PathBuf), String> {
     let (name, path) = text
         .split_once('=')
         .ok_or("write NAME=PATH, such as torchrun=/opt/venv/bin/torchrun")?;
-    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let path = absolute(path)?;
     let kind = LauncherKind::from_str(name, false)
         .map_err(|_| format!("{name} is neither torchrun nor ft_launcher"))?;
     Ok((kind, path))
+}
+
+/// Programs are started in other directories than this one.
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| error.to_string())
 }
 
 impl From<RecoveryArgs> for recovery::Options {
@@ -392,6 +407,9 @@ impl From<NodesArgs> for nodes::Options {
             steadfast: args.common.steadfast,
             python: args.python,
             torchrun: args.torchrun,
+            ft_launcher: args.ft_launcher,
+            alone: args.alone,
+            give_up_after: Duration::from_secs(args.give_up_after),
             etcd_program: args.etcd_program,
             seed: args.seed,
             json: args.common.json,

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An etcd for the time of a bench, and what an etcd says about itself.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde::Serialize;
 use steadfast_coord::etcd::{EtcdEndpoint, EtcdSettings, EtcdStore};
 use steadfast_coord::{Store, StoreError};
-use steadfast_core::{Operation, Transaction};
+use steadfast_core::{Keys, LeaderRecord, Operation, Transaction};
 
 use super::launch::{Out, Program, on_path, temporary_directory, words};
 use super::statistics::{Summary, milliseconds};
@@ -31,7 +33,15 @@ pub(super) struct Etcd {
     pub(super) settings: EtcdSettings,
     /// As `--coord` takes it.
     pub(super) uri: String,
-    own: Option<(Program, tempfile::TempDir)>,
+    /// Members of our own; one that was killed is none any more.
+    own: Vec<Option<(Program, tempfile::TempDir)>>,
+}
+
+/// Where a member listens.
+#[derive(Debug)]
+struct Place {
+    client: SocketAddr,
+    peer: SocketAddr,
 }
 
 /// What an etcd has done since it started.
@@ -53,66 +63,95 @@ impl Etcd {
             Some(uri) => Ok(Self {
                 settings: settings_of(uri)?,
                 uri: uri.to_owned(),
-                own: None,
+                own: Vec::new(),
             }),
-            None => Self::start(program),
+            None => Self::own(program, 1),
         }
     }
 
-    fn start(program: Option<&Path>) -> Result<Self, Failure> {
+    /// One of our own, of so many members.
+    pub(super) fn own(program: Option<&Path>, members: usize) -> Result<Self, Failure> {
         let program = match program {
             Some(path) => path.to_owned(),
             None => on_path("etcd").ok_or_else(|| Failure::NotFound("etcd".to_owned()))?,
         };
-        let directory = temporary_directory()?;
-        let [client, peer] = free_ports()?;
-        let (client_url, peer_url) = (url(client), url(peer));
-        let command = words([
-            &program,
-            &"--name",
-            &"bench",
-            &"--data-dir",
-            &directory.path().join("data"),
-            &"--listen-client-urls",
-            &client_url,
-            &"--advertise-client-urls",
-            &client_url,
-            &"--listen-peer-urls",
-            &peer_url,
-            &"--initial-advertise-peer-urls",
-            &peer_url,
-            &"--initial-cluster",
-            &format!("bench={peer_url}"),
-        ]);
-        let mut program = Program::start(&command, directory.path(), Out::Nowhere)?;
-        let uri = format!("etcd://{client}");
-        let etcd = Self {
+        let places: Vec<Place> = (0..members)
+            .map(|_| Place::free())
+            .collect::<Result<_, _>>()?;
+        let cluster = places.iter().map(Place::in_cluster);
+        let cluster = cluster.collect::<Vec<_>>().join(",");
+        let mut own = Vec::new();
+        for place in &places {
+            let directory = temporary_directory()?;
+            let command = place.command(&program, directory.path(), &cluster);
+            let program = Program::start(&command, directory.path(), Out::Nowhere)?;
+            own.push(Some((program, directory)));
+        }
+        let clients = places.iter().map(|place| place.client.to_string());
+        let uri = format!("etcd://{}", clients.collect::<Vec<_>>().join(","));
+        let mut etcd = Self {
             settings: settings_of(&uri)?,
             uri,
-            own: None,
+            own,
         };
         wait_for("etcd to answer", START_WITHIN, || {
-            program.must_run()?;
-            let health = etcd.ask("/health").unwrap_or_default();
-            Ok(health.contains("\"true\"").then_some(()))
+            etcd.must_run()?;
+            let mut endpoints = etcd.settings.endpoints.iter();
+            let all = endpoints.all(|endpoint| {
+                let health = etcd.ask(endpoint, "/health").unwrap_or_default();
+                health.contains("\"true\"")
+            });
+            Ok(all.then_some(()))
         })?;
-        Ok(Self {
-            own: Some((program, directory)),
-            ..etcd
-        })
+        Ok(etcd)
+    }
+
+    /// The place of the member that leads among those of our own.
+    pub(super) fn leading_member(&self) -> Result<Option<usize>, Failure> {
+        for (index, endpoint) in self.settings.endpoints.iter().enumerate() {
+            let metrics = self.ask(endpoint, "/metrics")?;
+            if sum(&metrics, "etcd_server_is_leader", |_| true) > 0.0 {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Kills a member of our own. It does not come back.
+    pub(super) fn kill_member(&mut self, index: usize) {
+        if let Some(member) = self.own.get_mut(index)
+            && let Some((program, _)) = member.take()
+        {
+            program.signal(Signal::KILL);
+        }
+    }
+
+    /// The node that leads a job.
+    pub(super) fn leading_node(&self, job: &str) -> Result<String, Failure> {
+        let key = Keys::new(job).leader();
+        let record = self.with_store(async |store| Ok(store.get(&key).await?.0))?;
+        let leader: Option<LeaderRecord> = record
+            .map(|record| serde_json::from_str(&record.value))
+            .transpose()
+            .map_err(|error| Failure::Unexpected(format!("{key} cannot be read: {error}")))?;
+        leader
+            .map(|leader| leader.node.to_string())
+            .ok_or_else(|| Failure::Unexpected(format!("nobody leads the job {job}")))
     }
 
     /// An error with its last words if it is our own and has ended.
     pub(super) fn must_run(&mut self) -> Result<(), Failure> {
-        match &mut self.own {
-            Some((program, _)) => program.must_run(),
-            None => Ok(()),
+        for (program, _) in self.own.iter_mut().flatten() {
+            program.must_run()?;
         }
+        Ok(())
     }
 
     /// What it has done since it started.
     pub(super) fn operations(&self) -> Result<Operations, Failure> {
-        Ok(Operations::read(&self.ask("/metrics")?))
+        let first = self.settings.endpoints.first();
+        let first = first.ok_or_else(|| Failure::Unexpected("no etcd is named".to_owned()))?;
+        Ok(Operations::read(&self.ask(first, "/metrics")?))
     }
 
     /// How long it takes to write one small key, one after the other. Milliseconds.
@@ -162,11 +201,9 @@ impl Etcd {
         done.map_err(|error| Failure::Unexpected(format!("etcd at {}: {error}", self.uri)))
     }
 
-    /// Asks over HTTP, where etcd listens for clients.
-    fn ask(&self, path: &str) -> Result<String, Failure> {
-        let Some(EtcdEndpoint { host, port }) = self.settings.endpoints.first() else {
-            return Err(Failure::Unexpected("no etcd is named".to_owned()));
-        };
+    /// Asks a member over HTTP, where it listens for clients.
+    fn ask(&self, endpoint: &EtcdEndpoint, path: &str) -> Result<String, Failure> {
+        let EtcdEndpoint { host, port } = endpoint;
         let failed = |error| Failure::read(format!("{path} of etcd at {}", self.uri), error);
         let mut stream = TcpStream::connect((host.as_str(), *port)).map_err(failed)?;
         stream
@@ -253,15 +290,46 @@ fn sum(metrics: &str, name: &str, such: impl Fn(&str) -> bool) -> f64 {
         .sum()
 }
 
-/// Ports that nobody listens on.
-fn free_ports() -> Result<[SocketAddr; 2], Failure> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let failed = |error| Failure::read("a free port", error);
-    let (first, second) = (bind().map_err(failed)?, bind().map_err(failed)?);
-    Ok([
-        first.local_addr().map_err(failed)?,
-        second.local_addr().map_err(failed)?,
-    ])
+impl Place {
+    /// Ports that nobody listens on.
+    fn free() -> Result<Self, Failure> {
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let failed = |error| Failure::read("a free port", error);
+        let (first, second) = (bind().map_err(failed)?, bind().map_err(failed)?);
+        Ok(Self {
+            client: first.local_addr().map_err(failed)?,
+            peer: second.local_addr().map_err(failed)?,
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("bench{}", self.peer.port())
+    }
+
+    fn in_cluster(&self) -> String {
+        format!("{}={}", self.name(), url(self.peer))
+    }
+
+    fn command(&self, program: &Path, directory: &Path, cluster: &str) -> Vec<OsString> {
+        let (client_url, peer_url) = (url(self.client), url(self.peer));
+        words([
+            &program,
+            &"--name",
+            &self.name(),
+            &"--data-dir",
+            &directory.join("data"),
+            &"--listen-client-urls",
+            &client_url,
+            &"--advertise-client-urls",
+            &client_url,
+            &"--listen-peer-urls",
+            &peer_url,
+            &"--initial-advertise-peer-urls",
+            &peer_url,
+            &"--initial-cluster",
+            &cluster,
+        ])
+    }
 }
 
 fn url(address: SocketAddr) -> String {

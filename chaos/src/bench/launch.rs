@@ -134,6 +134,11 @@ impl Program {
         }
     }
 
+    /// Whether it has ended, however.
+    pub(super) fn has_ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.look()?.is_some())
+    }
+
     /// Waits for the end; anything but exit code 0 is an error.
     pub(super) fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
         let what = format!("{} to end", self.name);

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A training job on several nodes that are all this machine: a launcher for each, with workers that train with gloo.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use serde::Deserialize;
 
-use super::{Case, Peer};
+use super::Case;
+use super::command::{JOB, Place};
+use super::trial::{Back, Outcome};
 use crate::bench::etcd::Etcd;
+use crate::bench::job::LauncherKind;
 use crate::bench::launch::{Out, Program, pid_of, temporary_directory, words, write};
 use crate::bench::lines::Lines;
 use crate::bench::processes;
 use crate::bench::waiting::wait_for;
 use crate::failure::Failure;
+use steadfast_sim::Random;
 
 const WORKER: &str = include_str!("worker.py");
 const TRAINING: &str = include_str!("../../../../examples/train_ddp.py");
 /// More steps than any bench lets a job make.
 const STEPS: &str = "100000000";
-/// Restarts that are allowed: more than any bench needs.
-const MAX_RESTARTS: &str = "1000";
 /// How long a job may take until it trains.
 const TRAIN_WITHIN: Duration = Duration::from_mins(3);
 /// Steps that a generation makes before it counts as training.
@@ -32,10 +35,13 @@ const SETTLED_STEPS: usize = 5;
 /// What a bench needs for each of its clusters.
 #[derive(Debug, Clone)]
 pub(super) struct Tools {
-    pub(super) peer: Peer,
+    pub(super) kind: LauncherKind,
+    pub(super) path: PathBuf,
     pub(super) python: PathBuf,
     pub(super) workers_per_node: u32,
     pub(super) etcd_program: Option<PathBuf>,
+    /// How long a job may take to train again.
+    pub(super) give_up_after: Duration,
 }
 
 /// One line that a worker wrote about itself.
@@ -50,6 +56,9 @@ pub(super) struct Record {
 /// A node: a launcher and everything below it.
 #[derive(Debug)]
 pub(super) struct Node {
+    name: String,
+    /// Whether the launchers of the others meet at it.
+    is_host: bool,
     pub(super) program: Program,
     /// Its logs, and its journal.
     pub(super) directory: PathBuf,
@@ -77,9 +86,10 @@ impl Cluster {
         let directory = temporary_directory()?;
         write(&directory.path().join("worker.py"), WORKER)?;
         write(&directory.path().join("train_ddp.py"), TRAINING)?;
-        let etcd = match tools.peer {
-            Peer::Steadfast(_) => Some(Etcd::at_or_own(None, tools.etcd_program.as_deref())?),
-            Peer::Torchrun(_) => None,
+        let members = if case == Case::HostLost { 3 } else { 1 };
+        let etcd = match tools.kind {
+            LauncherKind::Steadfast => Some(Etcd::own(tools.etcd_program.as_deref(), members)?),
+            LauncherKind::Torchrun | LauncherKind::FtLauncher => None,
         };
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
@@ -110,79 +120,31 @@ impl Cluster {
         let name = format!("node{}", self.started);
         let directory = self.directory.path().join(&name);
         fs::create_dir(&directory).map_err(|error| Failure::write(directory.display(), error))?;
-        let mut command = match &self.tools.peer {
-            Peer::Steadfast(path) => self.steadfast(path, &name, &directory),
-            Peer::Torchrun(path) => self.torchrun(path, &directory),
+        let place = Place {
+            number: self.started,
+            name: &name,
+            directory: &directory,
+            workers: &self.tools.workers_per_node.to_string(),
+            case: self.case,
         };
+        let (path, is_peer) = (&self.tools.path, self.etcd.is_none());
+        // What launchers and frameworks leave in the place for temporary files goes with the job.
+        let mut temporary = OsString::from("TMPDIR=");
+        temporary.push(self.directory.path());
+        let mut command = words([&"env", &temporary]);
+        command.extend(match &self.etcd {
+            Some(etcd) => place.steadfast(path, &etcd.uri, &self.tools.python),
+            None => place.peer(self.tools.kind, path, self.port),
+        });
         command.extend(self.worker());
         let program = Program::start(&command, &directory, Out::Nowhere)?;
-        self.nodes.push(Node { program, directory });
+        self.nodes.push(Node {
+            name,
+            is_host: is_peer && self.started == 1,
+            program,
+            directory,
+        });
         Ok(())
-    }
-
-    fn steadfast(&self, path: &Path, name: &str, directory: &Path) -> Vec<OsString> {
-        let coord = self.etcd.as_ref().map_or("", |etcd| etcd.uri.as_str());
-        let workers = self.tools.workers_per_node.to_string();
-        let mut command = words([
-            &path,
-            &"run",
-            &"--coord",
-            &coord,
-            &"--job",
-            &"bench",
-            &"--node-name",
-            &name,
-            &"--address",
-            &"127.0.0.1",
-            &"--nproc-per-node",
-            &workers,
-            &"--max-restarts",
-            &MAX_RESTARTS,
-            &"--log-dir",
-            &directory.join("logs"),
-            &"--journal",
-            &directory.join("journal.jsonl"),
-            &"--runtime-dir",
-            &directory.join("run"),
-        ]);
-        let shape = match self.case {
-            Case::Shrink => words([
-                &"--nnodes",
-                &"1:2",
-                &"--shrink-after",
-                &"0s",
-                &"--grow",
-                &"immediately",
-            ]),
-            _ => words([&"--nnodes", &"2"]),
-        };
-        command.extend(shape);
-        command.extend(words([&"--", &self.tools.python]));
-        command
-    }
-
-    fn torchrun(&self, path: &Path, directory: &Path) -> Vec<OsString> {
-        let (workers, endpoint) = (
-            self.tools.workers_per_node.to_string(),
-            format!("127.0.0.1:{}", self.port),
-        );
-        words([
-            &path,
-            &"--nnodes",
-            &"2",
-            &"--nproc_per_node",
-            &workers,
-            &"--max_restarts",
-            &MAX_RESTARTS,
-            &"--rdzv_backend",
-            &"c10d",
-            &"--rdzv_endpoint",
-            &endpoint,
-            &"--rdzv_id",
-            &"bench",
-            &"--log_dir",
-            &directory.join("logs"),
-        ])
     }
 
     fn worker(&self) -> Vec<OsString> {
@@ -212,23 +174,60 @@ impl Cluster {
         })
     }
 
-    /// When the first new worker was born after that time.
-    pub(super) fn wait_for_birth(&mut self, after_ns: u64) -> Result<u64, Failure> {
-        wait_for("the first new worker", TRAIN_WITHIN, || {
-            self.look()?;
-            Ok(births(&self.records, after_ns).min())
-        })
+    /// What becomes of the job after a fault at that time.
+    pub(super) fn await_outcome(&mut self, fault: u64) -> Result<Outcome, Failure> {
+        let ranks = self.case.nodes_after() * self.tools.workers_per_node;
+        let waited = wait_for("the job to train again", self.tools.give_up_after, || {
+            self.records.extend(self.lines.fresh()?);
+            if let Some(back) = back(&self.records, fault, ranks) {
+                return Ok(Some(Outcome::Back(back)));
+            }
+            let mut all_ended = true;
+            for node in &mut self.nodes {
+                all_ended &= node.program.has_ended()?;
+            }
+            Ok(all_ended.then_some(Outcome::Ended))
+        });
+        match waited {
+            Err(Failure::Waited { .. }) => Ok(Outcome::Away),
+            waited => waited,
+        }
+    }
+
+    /// Draws a worker that may be hit, and the place of its node in the list.
+    pub(super) fn victim(&self, random: &mut Random) -> Result<(u32, usize), Failure> {
+        let leads = match (&self.etcd, self.case) {
+            (Some(etcd), Case::HostLost) => Some(etcd.leading_node(JOB)?),
+            _ => None,
+        };
+        let may_be_hit = |node: &Node| match (self.case, &leads) {
+            (Case::RankKilled, _) => true,
+            (Case::HostLost, Some(leads)) => node.name == *leads,
+            (Case::HostLost, None) => node.is_host,
+            _ => !node.is_host,
+        };
+        let mut fit = Vec::new();
+        for rank in 0..2 * self.tools.workers_per_node {
+            let worker = self.worker_of(rank);
+            // A process id that is nowhere below our launchers may be somebody else's by now.
+            let found = worker.and_then(|worker| Some((worker, self.node_of(worker)?)));
+            fit.extend(found.filter(|(_, index)| self.nodes.get(*index).is_some_and(may_be_hit)));
+        }
+        let drawn = usize::try_from(random.below(fit.len().max(1) as u64)).unwrap_or(0);
+        fit.get(drawn)
+            .copied()
+            .ok_or_else(|| Failure::Unexpected("no worker can be found that may be hit".to_owned()))
     }
 
     /// The worker of a rank that was born last.
-    pub(super) fn worker_of(&self, rank: u32) -> Option<u32> {
+    fn worker_of(&self, rank: u32) -> Option<u32> {
         let births = self.records.iter().rev();
         let mut of_rank = births.filter(|record| record.event == "start" && record.rank == rank);
         of_rank.next().map(|record| record.pid)
     }
 
     /// The node whose launcher has this worker, by its place in the list.
-    pub(super) fn node_of(&self, worker: u32) -> Option<usize> {
+    fn node_of(&self, worker: u32) -> Option<usize> {
         self.nodes
             .iter()
             .position(|node| processes::tree(node.program.pid()).contains(&worker))
@@ -283,6 +282,25 @@ fn births(records: &[Record], after_ns: u64) -> impl Iterator<Item = u64> {
         .map(|record| record.monotonic_ns)
 }
 
+/// When the job came back after a fault at that time, once it has: so many ranks train.
+fn back(records: &[Record], fault: u64, ranks: u32) -> Option<Back> {
+    if !is_training(records, fault, ranks) {
+        return None;
+    }
+    let born: BTreeSet<u32> = records
+        .iter()
+        .filter(|record| record.event == "start" && record.monotonic_ns > fault)
+        .map(|record| record.pid)
+        .collect();
+    let steps = records
+        .iter()
+        .filter(|record| record.event == "step" && born.contains(&record.pid));
+    Some(Back {
+        first_worker: births(records, fault).min()? - fault,
+        first_step: steps.map(|record| record.monotonic_ns).min()? - fault,
+    })
+}
+
 fn is_training(records: &[Record], after_ns: u64, ranks: u32) -> bool {
     let born = records
         .iter()
@@ -323,5 +341,19 @@ mod tests {
         assert!(is_training(&records, 0, 2));
         assert!(!is_training(&records, 1, 2));
         assert_eq!(births(&records, 1).min(), Some(2));
+    }
+
+    #[test]
+    fn a_job_is_back_when_new_workers_train() {
+        let mut records = vec![record("start", 0, 10, 5), record("step", 0, 10, 6)];
+        assert_eq!(back(&records, 7, 1), None);
+        records.extend([record("start", 0, 20, 17), record("step", 0, 10, 18)]);
+        records.extend((0..SETTLED_STEPS as u64).map(|step| record("step", 0, 20, 27 + step)));
+        let expected = Back {
+            first_worker: 10,
+            first_step: 20,
+        };
+        assert_eq!(back(&records, 7, 1), Some(expected));
+        assert_eq!(back(&records, 7, 2), None);
     }
 }

@@ -3,22 +3,11 @@
 
 use std::io::{self, Write};
 
-use super::{Case, Report, share};
+use super::trial::Row;
+use super::{Report, share};
 use crate::bench::report;
+use crate::bench::statistics::Summary;
 use crate::failure::Failure;
-
-impl Case {
-    /// For people.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::RankKilled => "worker killed",
-            Self::NodeKilled => "node killed, spare there",
-            Self::NodeSilent => "node silent, spare there",
-            Self::Shrink => "node killed, no spare",
-            Self::Sigterm => "SIGTERM to one node",
-        }
-    }
-}
 
 impl Report {
     pub(super) fn write(&self, json: bool, out: &mut impl Write) -> Result<(), Failure> {
@@ -29,17 +18,19 @@ impl Report {
         writeln!(
             out,
             "Two nodes with {} workers each on this machine, {} faults of each kind; {} processors, load {} before.\n\
-             Milliseconds from the fault to the first line of the first new worker: median [least-greatest].\n",
-            self.workers_per_node, self.reps, self.processors, self.load
+             Milliseconds since the fault: median [least-greatest], and how many times as long as steadfast.\n\n\
+             {:<28} {:<12} {:>32} {:>32}",
+            self.workers_per_node,
+            self.reps,
+            self.processors,
+            self.load,
+            "",
+            "",
+            "first line of a new worker",
+            "first step"
         )?;
         for row in &self.rows {
-            writeln!(
-                out,
-                "{:<12} {:<28} {:>24}",
-                row.launcher,
-                row.case.words(),
-                row.first_worker
-            )?;
+            self.write_row(row, out)?;
         }
         if let Some(parts) = &self.parts {
             writeln!(
@@ -60,8 +51,39 @@ impl Report {
             )?;
         }
         for absent in &self.absent {
-            writeln!(out, "not measured: {absent}")?;
+            writeln!(out, "NOT MEASURED: {absent}")?;
         }
         Ok(())
+    }
+
+    fn write_row(&self, row: &Row, out: &mut impl Write) -> io::Result<()> {
+        let mut ours = self.rows.iter();
+        let ours = ours.find(|ours| ours.case == row.case);
+        let is_first = ours.is_some_and(|ours| ours.launcher == row.launcher);
+        let case = if is_first { row.case.words() } else { "" };
+        let cell = |part: fn(&Row) -> Option<Summary>| {
+            let own = part(row)?;
+            let ratio = ours.and_then(part).filter(|_| !is_first);
+            let ratio = ratio.map(|ours| format!(" x {:.1}", own.median / ours.median));
+            Some(format!("{own}{}", ratio.unwrap_or_default()))
+        };
+        let (worker, step) = (cell(|row| row.first_worker), cell(|row| row.first_step));
+        let (worker, step) = (worker.unwrap_or_default(), step.unwrap_or_default());
+        write!(
+            out,
+            "{case:<28} {:<12} {worker:>32} {step:>32}",
+            row.launcher
+        )?;
+        if row.away > 0 {
+            write!(
+                out,
+                "  {} of {} did not train again within {} s",
+                row.away, self.reps, self.give_up_after
+            )?;
+        }
+        if row.ended > 0 {
+            write!(out, "  {} of {} ended for good", row.ended, self.reps)?;
+        }
+        writeln!(out)
     }
 }
