@@ -18,10 +18,11 @@ mod status;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::{
-    ChangeBatch, Held, Instant, JobResult, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
+    ChangeBatch, Held, Instant, JobResult, Jury, Leader, LeaderEffect, LeaderEvent, LeaderSettings,
     LeaderState, Lease, Member, MemberEvent, MemberSettings, MemberState, Revision,
 };
 
@@ -55,6 +56,8 @@ pub struct SessionSettings {
     pub member: MemberSettings,
     /// The leader's patience.
     pub leader: LeaderSettings,
+    /// Who judges the words of the ranks while this session leads.
+    pub jury: Option<Arc<dyn Jury>>,
     /// Time after which the store forgets a member that does not renew its lease. On an embedded store it should be
     /// long, since nobody else is there to notice; an hour will do.
     pub lease_ttl: Duration,
@@ -234,6 +237,10 @@ impl<S: Store, C: Clock> Session<S, C> {
                 leader.note_silence(&node, silent);
                 self.tell_leader(LeaderEvent::Tick)
             }
+            Hint::Clock { node, ahead_ms } => {
+                leader.note_clock(node, ahead_ms);
+                Ok(())
+            }
             Hint::Verdict(finding) => {
                 leader.note_verdict(*finding);
                 self.tell_leader(LeaderEvent::Tick)
@@ -376,7 +383,8 @@ impl<S: Store, C: Clock> Session<S, C> {
         })?;
         if let Some(epoch) = self.elected.take() {
             let view = self.member.view().clone();
-            let mut leader = Leader::new(self.settings.leader, epoch, view);
+            let mut leader = Leader::new(self.settings.leader, epoch, view)
+                .with_jury(self.settings.jury.clone());
             if let Some((generation, steps)) = self.member.own_steps() {
                 leader.note_own_steps(generation, steps);
             }

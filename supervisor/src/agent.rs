@@ -13,6 +13,7 @@
 
 mod avenger;
 mod checkpoints;
+mod clocks;
 mod control;
 mod decisions;
 mod dispatcher;
@@ -21,6 +22,7 @@ mod ending;
 mod exits;
 mod fencing;
 mod generation;
+mod jury;
 mod kernel_log;
 mod launch;
 mod link;

@@ -115,6 +115,8 @@ pub(crate) struct Settings {
     pub(crate) kernel_log_trusts_anyone: bool,
     /// What is done about some XIDs instead of what the catalogue asks for.
     pub(crate) xid_policy: Option<XidPolicy>,
+    /// What lines of output mean, beside what is known anyway.
+    pub(crate) fault_rules: Option<RulesFile>,
     /// Whether and how the driver's library is asked.
     pub(crate) nvml: NvmlUse,
     /// The launcher inside the wrapped command, where it was recognised.
@@ -177,6 +179,15 @@ pub(crate) enum NvmlUse {
 /// A policy file as it was when the job was started; it was found to be right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct XidPolicy {
+    /// Its name, for messages.
+    pub(crate) file: PathBuf,
+    /// What it said.
+    pub(crate) text: String,
+}
+
+/// A file of rules as it was when the job was started; it was found to be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RulesFile {
     /// Its name, for messages.
     pub(crate) file: PathBuf,
     /// What it said.

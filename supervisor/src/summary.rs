@@ -12,10 +12,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use steadfast_core::Opinion;
 use steadfast_health::signal_name;
 use steadfast_proto::v1::{FaultRole, Finding, Repeatability};
 
 const WIDTH: usize = 60;
+/// Below this confidence, in hundredths, the evidence is called thin.
+const THIN: u32 = Opinion::THIN;
 /// Most other failures that are shown one by one.
 const MAX_OTHERS: usize = 8;
 /// Most lines shown of a traceback.
@@ -263,6 +266,15 @@ fn course(failure: &Failure) -> String {
 fn hints(failure: &Failure) -> Vec<String> {
     let mut hints = Vec::new();
     if let Some(cause) = &failure.cause {
+        if !cause.advice.is_empty() {
+            hints.push(format!("To do: {}", cause.advice));
+        }
+        if (1..THIN).contains(&cause.confidence) {
+            hints.push(format!(
+                "The evidence is thin (confidence {} %): look at the logs of the other ranks, too",
+                cause.confidence
+            ));
+        }
         if cause.repeatability() == Repeatability::Certain {
             hints.push("Starting again will fail the same way: mend the error first".to_owned());
         }

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Restart or end? The rules by which an incident is charged.
 
-use steadfast_proto::v1::{FaultClass, Finding, Repeatability};
+use steadfast_proto::v1::{FaultClass, FaultRole, Finding, Repeatability};
 
 use crate::member::kinds;
 use crate::{EndRule, ExitReason, Ledger, WorkerExit};
 
 /// The same failure, without a new training step in between, ends the job when it happens this often.
 pub const SAME_FAILURE_LIMIT: u32 = 3;
+
+/// When the storage fails again and again without a new training step in between, how many seconds are waited before each
+/// restart: somebody has to make room, or a file server to come back. Beyond the first, these restarts cost nothing.
+pub const STORAGE_PAUSES: [u64; 8] = [0, 5, 15, 45, 120, 300, 300, 300];
+
+/// Under which failures of the storage are counted, whatever their words.
+const STORAGE: &str = "storage";
 
 /// What is to be judged.
 #[derive(Debug)]
@@ -59,6 +66,11 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
             ),
         );
     }
+    if root.class() == FaultClass::Storage
+        && let Some(ruling) = judge_storage(ledger, incident, &what)
+    {
+        return ruling;
+    }
     let times = count(ledger, incident);
     if times >= SAME_FAILURE_LIMIT {
         return end(
@@ -85,6 +97,40 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
     ))
 }
 
+/// A full disk and a file server that is away are no faults of the program, and a restart at once only repeats them. `None`
+/// for the first such failure, which is judged like any other.
+fn judge_storage(ledger: &mut Ledger, incident: &Incident<'_>, what: &str) -> Option<Ruling> {
+    let times = ledger.failures.entry(STORAGE.to_owned()).or_default();
+    *times = times.saturating_add(1);
+    let times = *times;
+    if times == 1 {
+        return None;
+    }
+    // Before any step it may as well be a file that is broken for good.
+    let made_step = incident.made_step;
+    let earlier = usize::try_from(times - 1).unwrap_or(usize::MAX);
+    let pause = STORAGE_PAUSES
+        .get(earlier)
+        .filter(|_| made_step || times < SAME_FAILURE_LIMIT);
+    Some(match pause {
+        Some(&pause) => {
+            ledger.pause_s = pause;
+            Ruling::Restart(format!(
+                "{what}; the storage has failed {times} times without a new training step in between, so the restart was \
+                 put off for {pause} s; it is not charged to the restart budget"
+            ))
+        }
+        None => Ruling::End {
+            rule: EndRule::RepeatedFailure,
+            message: format!(
+                "{what}. The storage failed {times} times without a new training step in between: make room or mend it, \
+                 then start the job anew"
+            ),
+            exit: ExitReason::Infrastructure,
+        },
+    })
+}
+
 /// How often this failure happened since the last new step. A kill from outside says little about the program, so
 /// it counts only if the generation made no step at all; a node that is lost says nothing about it.
 fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
@@ -95,6 +141,10 @@ fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
     );
     if is_killed || is_about_node {
         return 0;
+    }
+    // A failure of the storage has been counted already.
+    if incident.root.class() == FaultClass::Storage {
+        return 1;
     }
     let fingerprint = if incident.root.fingerprint.is_empty() {
         incident.root.kind.clone()
@@ -138,10 +188,15 @@ fn describe(root: &Finding, ledger: &Ledger, made_step: bool) -> String {
         (_, None) => "before training started: no step was ever seen".to_owned(),
     };
     let summary = root.summary.trim_end_matches('.');
+    let thin = if root.role() == FaultRole::Consequence {
+        "; the evidence is thin: that is what a fault elsewhere brings about, and none was seen"
+    } else {
+        ""
+    };
     match root.rank {
-        Some(rank) => format!("rank {rank} on {} {summary} ({when})", root.node),
-        None if root.node.is_empty() => format!("{summary} ({when})"),
-        None => format!("{summary} (on {}, {when})", root.node),
+        Some(rank) => format!("rank {rank} on {} {summary} ({when}){thin}", root.node),
+        None if root.node.is_empty() => format!("{summary} ({when}){thin}"),
+        None => format!("{summary} (on {}, {when}){thin}", root.node),
     }
 }
 
@@ -269,6 +324,42 @@ mod tests {
         assert_eq!(rule, None);
         let (_, rule) = run(3, &[("signal:9", Killed, Some(5)); 8]);
         assert_eq!(rule, Some(EndRule::BudgetExhausted));
+    }
+
+    #[test]
+    fn a_full_disk_is_waited_for_and_is_no_fault_of_the_program() {
+        let mut ledger = Ledger::default();
+        let root = failure("OSError", FaultClass::Storage);
+        let mut pauses = Vec::new();
+        let end = loop {
+            note_progress(&mut ledger, Some(9));
+            ledger.pause_s = 0;
+            let ruling = judge(
+                &mut ledger,
+                &Incident {
+                    root: &root,
+                    made_step: true,
+                    max_restarts: 1,
+                },
+            );
+            match ruling {
+                Ruling::Restart(_) => pauses.push(ledger.pause_s),
+                Ruling::End { rule, exit, .. } => break (rule, exit),
+            }
+        };
+        assert_eq!(pauses, STORAGE_PAUSES);
+        assert_eq!(end, (EndRule::RepeatedFailure, ExitReason::Infrastructure));
+        assert_eq!(ledger.restarts_charged, 1);
+        // Before any step it is no longer tried than anything else.
+        let mut ledger = Ledger::default();
+        let incident = Incident {
+            root: &root,
+            made_step: false,
+            max_restarts: 10,
+        };
+        let ends = (1..=SAME_FAILURE_LIMIT)
+            .map(|_| matches!(judge(&mut ledger, &incident), Ruling::End { .. }));
+        assert_eq!(ends.collect::<Vec<_>>(), [false, false, true]);
     }
 
     #[test]

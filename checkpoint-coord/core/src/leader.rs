@@ -18,10 +18,12 @@ mod tests;
 mod witness;
 mod writes;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_proto::v1::Finding;
 
+use crate::jury::{ClocksAhead, Jury};
 use crate::{
     Course, Generation, Instant, JobSpec, Ledger, NodeName, Outcome, OwnSteps, Plan, PlanPhase,
     Request, RequestKind, Revision, Transaction, View,
@@ -78,6 +80,10 @@ pub struct Leader {
     saving: Saving,
     /// What comparing all ranks has shown, until it stands in the store.
     verdict: Option<Finding>,
+    /// Who judges the words of the ranks.
+    jury: Option<Arc<dyn Jury>>,
+    /// What is known of the clocks of the other nodes.
+    clocks: ClocksAhead,
 }
 
 impl Leader {
@@ -99,7 +105,15 @@ impl Leader {
             growing: Growing::default(),
             saving: Saving::default(),
             verdict: None,
+            jury: None,
+            clocks: ClocksAhead::new(),
         }
+    }
+
+    /// The same leader, with somebody who judges the words of the ranks.
+    #[must_use]
+    pub fn with_jury(self, jury: Option<Arc<dyn Jury>>) -> Self {
+        Self { jury, ..self }
     }
 
     /// Takes in one event; the effects are to be carried out in their order.
@@ -156,6 +170,12 @@ impl Leader {
     /// same transaction. Send a [`LeaderEvent::Tick`] after it.
     pub fn note_verdict(&mut self, finding: Finding) {
         self.verdict = Some(finding);
+    }
+
+    /// Takes in by how many milliseconds the clock of `node` is ahead of this leader's. It decides nothing but the order in
+    /// which faults of different nodes are taken to have happened.
+    pub fn note_clock(&mut self, node: NodeName, ahead_ms: i64) {
+        self.clocks.insert(node, ahead_ms);
     }
 
     /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.

@@ -22,6 +22,7 @@ mod exit;
 mod formation;
 mod ids;
 mod judgement;
+mod jury;
 mod keys;
 mod leader;
 mod lease;
@@ -39,7 +40,8 @@ mod world;
 
 pub use exit::{ExitReason, WorkerExit};
 pub use ids::{Generation, Incarnation, LeaseId, LocalRank, NodeName, Rank, Revision};
-pub use judgement::SAME_FAILURE_LIMIT;
+pub use judgement::{SAME_FAILURE_LIMIT, STORAGE_PAUSES};
+pub use jury::{ClocksAhead, Jury, Opinion};
 pub use keys::Keys;
 pub use leader::{Leader, LeaderEffect, LeaderEvent, LeaderSettings, LeaderState};
 pub use lease::{Held, Lease, Renewal};

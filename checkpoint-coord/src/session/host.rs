@@ -46,6 +46,13 @@ pub enum Hint {
         /// Whether it is silent.
         silent: bool,
     },
+    /// The wall clock of another node is that much ahead of this node's.
+    Clock {
+        /// Which node.
+        node: NodeName,
+        /// In milliseconds.
+        ahead_ms: i64,
+    },
     /// What comparing the ranks of all nodes has shown. A session that does not lead drops it.
     Verdict(Box<Finding>),
 }

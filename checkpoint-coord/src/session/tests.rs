@@ -238,6 +238,7 @@ fn settings(max_restarts: u32) -> SessionSettings {
             )
         },
         leader: LeaderSettings::default(),
+        jury: None,
         lease_ttl: Duration::from_hours(1),
         witness_lease_ttl: Duration::from_hours(1),
         patience: Duration::ZERO,

@@ -135,6 +135,7 @@ fn settings(name: &str) -> SessionSettings {
             shared: true,
             ..LeaderSettings::default()
         },
+        jury: None,
         lease_ttl: Duration::from_secs(20),
         witness_lease_ttl: Duration::from_secs(2),
         patience: Duration::ZERO,

@@ -207,6 +207,14 @@ impl Rules {
         })
     }
 
+    /// What a line says, in words, if it may by itself be the cause of a failure: neither a hint nor what follows from another
+    /// fault.
+    pub fn meaning_of_cause(&self, line: &str) -> Option<&str> {
+        let plain = crate::line::without_colour(line);
+        let (rule, _) = self.find(&plain)?;
+        (rule.role == Role::Cause && rule.strength >= Rule::THIN).then_some(rule.meaning.as_str())
+    }
+
     /// The rule that applies to a line, and the groups of its expression.
     pub(crate) fn find<'a>(&self, line: &'a str) -> Option<(&Rule, Option<Captures<'a>>)> {
         let matches = self.set.matches(line.as_bytes());

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_coord::embedded::{EmbeddedStore, FileMedium};
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::AgentError;
+use super::jury::WordsJury;
 use crate::clock;
 use crate::settings::{Coordination, Elastic, EtcdAddress};
 
@@ -78,6 +80,7 @@ pub(super) fn session_settings(
     member: MemberSettings,
     coordination: &Coordination,
     elastic: &Elastic,
+    jury: &WordsJury,
     resumed: bool,
 ) -> SessionSettings {
     let shared = coordination.is_fenced();
@@ -89,6 +92,7 @@ pub(super) fn session_settings(
             ..LeaderSettings::default()
         },
         member,
+        jury: Some(Arc::new(jury.clone())),
         lease_ttl: lease(elastic.lease),
         witness_lease_ttl: lease(elastic.witness_lease),
         patience: PATIENCE,

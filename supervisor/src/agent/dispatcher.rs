@@ -34,6 +34,7 @@ use super::control::ControlRequest;
 use super::dying::DyingWatch;
 use super::fencing::Fencing;
 use super::generation::Generation;
+use super::jury::{Heard, WordsJury};
 use super::kernel_log::FromKernelLog;
 use super::link::Link;
 use super::node_watch::NodeWatch;
@@ -80,6 +81,9 @@ struct Agent {
     page_events: mpsc::UnboundedReceiver<PageEvent>,
     stall: StallDesk,
     council: Council,
+    jury: WordsJury,
+    /// What the workers had said that were stopped.
+    heard: Vec<Heard>,
     enquiry: Option<Enquiry>,
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,

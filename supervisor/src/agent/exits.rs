@@ -20,6 +20,9 @@ use crate::settings::Settings;
 const LAST_BYTES: u64 = 32 * 1024;
 /// Most lines of it that are kept.
 const LAST_LINES: usize = 100;
+/// Lines of one stream that are kept as evidence, and characters of each.
+const EVIDENCE_LINES: usize = 20;
+const LONGEST_LINE: usize = 400;
 /// How long the log disk may take.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,12 @@ pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: &LastLines
         },
         error: error.as_ref(),
         error_file: &shown_path,
-        stderr: &tail.stderr,
+        // A program that prints its errors with everything else has said why there.
+        stderr: if has_words(&tail.stderr) {
+            &tail.stderr
+        } else {
+            &tail.stdout
+        },
         pid: u32::try_from(record.pid).unwrap_or(0),
     });
     finding.generation = record.generation;
@@ -60,6 +68,23 @@ pub(super) async fn last_lines(log: PathBuf) -> Vec<String> {
         Ok(Ok(end)) => lines_of(&end),
         Ok(Err(_)) | Err(_) => Vec::new(),
     }
+}
+
+/// The last of these lines as one piece of evidence; `None` without any.
+pub(super) fn lines_as_evidence(lines: &[String]) -> Option<String> {
+    let last = &lines[lines.len().saturating_sub(EVIDENCE_LINES)..];
+    let shortened = last
+        .iter()
+        .map(|line| match line.char_indices().nth(LONGEST_LINE) {
+            Some((end, _)) => &line[..end],
+            None => line,
+        });
+    let text = shortened.collect::<Vec<_>>().join("\n");
+    (!text.is_empty()).then_some(text)
+}
+
+fn has_words(lines: &[String]) -> bool {
+    lines.iter().any(|line| !line.trim().is_empty())
 }
 
 fn read_end(log: &Path) -> io::Result<Vec<u8>> {

@@ -9,6 +9,7 @@ use steadfast_core::{AgentEndpoint, Generation, Incarnation, NodeName};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::clocks::Clocks;
 use crate::peers::{
     self, Digest, EvidenceBounds, Introduction, LinkState, PeerClient, PeerEvent, PeerIdentity,
     PeerOrder, PeerServer, PeerSettings, PeerTarget,
@@ -34,6 +35,7 @@ pub(super) struct Peering {
     client: JoinHandle<()>,
     link: watch::Receiver<LinkState>,
     silent: BTreeSet<NodeName>,
+    clocks: Clocks,
 }
 
 /// Something that came from another agent.
@@ -79,6 +81,7 @@ impl Peering {
             client,
             link,
             silent: BTreeSet::new(),
+            clocks: Clocks::default(),
         })
     }
 
@@ -198,7 +201,21 @@ impl Peering {
             silent,
         });
         let step = step.map(|(generation, step)| Hint::Step { generation, step });
-        silence.into_iter().chain(step).collect()
+        let clock = match event {
+            PeerEvent::Digest {
+                node,
+                clock_ahead_ms: Some(ahead_ms),
+                ..
+            } => self
+                .clocks
+                .note(node, *ahead_ms)
+                .map(|ahead_ms| Hint::Clock {
+                    node: node.clone(),
+                    ahead_ms,
+                }),
+            _ => None,
+        };
+        silence.into_iter().chain(step).chain(clock).collect()
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) enum Key {
     Stall,
     StallAfter,
     OnNan,
+    FaultRules,
     SignalsToHandle,
     ExitCode,
     CheckpointDir,

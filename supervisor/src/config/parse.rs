@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
 use steadfast_core::{Activity, StallSettings};
+use steadfast_diagnosis::Rules;
 use steadfast_health::xid::Policy;
 
 use super::duration;
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan, StallAction, Stdin,
-    Witness, XidPolicy,
+    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan, RulesFile, StallAction,
+    Stdin, Witness, XidPolicy,
 };
 
 /// A whole number of at least `least`.
@@ -260,6 +261,14 @@ pub(crate) fn xid_policy(text: &str) -> Result<XidPolicy, String> {
     let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
     Policy::parse(&file, &text).map_err(|error| error.to_string())?;
     Ok(XidPolicy { file, text })
+}
+
+/// Reads a file of rules, so that it is what was read that counts, whatever becomes of the file.
+pub(crate) fn fault_rules(text: &str) -> Result<RulesFile, String> {
+    let file = std::path::absolute(text).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+    Rules::with(Some((&file, &text))).map_err(|error| error.to_string())?;
+    Ok(RulesFile { file, text })
 }
 
 /// Bytes, with `K`, `M`, `G` or `T` for powers of 1024; `unlimited`; `inherit`.

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 63] = [
+pub(crate) static OPTIONS: [OptionSpec; 64] = [
     option(
         Key::Job,
         "job",
@@ -403,6 +403,14 @@ pub(crate) static OPTIONS: [OptionSpec; 63] = [
     )
     .kind(Kind::Text, "report|restart|end")
     .default("report"),
+    option(
+        Key::FaultRules,
+        "fault-rules",
+        Group::Restart,
+        "TOML file with rules of your own for what lines of output mean, as `steadfast diagnose --rules` takes it; they go \
+         before those that are built in.",
+    )
+    .kind(Kind::Text, "FILE"),
     option(
         Key::SignalsToHandle,
         "signals-to-handle",

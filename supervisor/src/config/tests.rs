@@ -57,7 +57,7 @@ fn other_value(name: &str) -> &'static str {
         "journal" => "events.jsonl",
         "kernel-log" | "nvml" => "off",
         "kernel-log-trust" => "anyone",
-        "xid-policy" => "/dev/null",
+        "xid-policy" | "fault-rules" => "/dev/null",
         _ => panic!("give {name} a value here"),
     }
 }

@@ -182,6 +182,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         kernel_log: values.require(Key::KernelLog, parse::kernel_log)?,
         kernel_log_trusts_anyone: values.require(Key::KernelLogTrust, parse::kernel_log_trust)?,
         xid_policy: values.parse(Key::XidPolicy, parse::xid_policy)?,
+        fault_rules: values.parse(Key::FaultRules, parse::fault_rules)?,
         nvml: values.require(Key::Nvml, parse::nvml)?,
         inner_launcher,
         notes,

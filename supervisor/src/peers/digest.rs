@@ -85,6 +85,8 @@ impl Digest {
             lease: self.lease.into(),
             sees_progress: self.movement != Movement::Unseen,
             overdue,
+            // Whoever sends it adds that.
+            wall_ms: 0,
         }
     }
 

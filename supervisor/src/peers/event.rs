@@ -29,6 +29,9 @@ pub(crate) enum PeerEvent {
         at: Instant,
         /// What it says.
         digest: Digest,
+        /// By how many milliseconds the node's wall clock seemed to be ahead of ours; less than it is by the time that the
+        /// heartbeat was on its way. `None` where it did not say.
+        clock_ahead_ms: Option<i64>,
     },
     /// No heartbeat has come for longer than agreed, though the connection stands. Said once for each silence; the next
     /// digest ends it.

@@ -319,6 +319,7 @@ fn session_settings(options: &GroupOptions, number: u32) -> SessionSettings {
             gather_window: PATIENCE,
             ..LeaderSettings::default()
         },
+        jury: None,
         lease_ttl: LEASE,
         witness_lease_ttl: WITNESS_LEASE,
         patience: PATIENCE,

@@ -62,7 +62,10 @@ impl Leader {
         exclude_unfit(&findings, &mut ledger);
         count_losses(standings, &mut ledger);
         findings.extend(lost_findings(plan, standings));
-        let verdict = find_root_cause(findings);
+        let verdict = find_root_cause(findings, &self.clocks, |findings| {
+            let jury = self.jury.as_ref()?;
+            jury.judge(plan, findings, &self.clocks)
+        });
         let clean = self.all_clean(plan);
         if let Some(request) = self.stop_request() {
             let ending = stopped(&request, clean, verdict);

@@ -23,6 +23,8 @@ const LONGEST_QUARANTINE: Duration = Duration::from_hours(1);
 pub(super) struct Gathering {
     /// No generation runs.
     since: Option<Instant>,
+    /// The next generation is put off.
+    paused_since: Option<Instant>,
     /// There have been enough members for the smallest world.
     enough_since: Option<Instant>,
     /// When each node's present supervisor was first seen.
@@ -43,6 +45,7 @@ impl Gathering {
     /// A generation runs.
     pub(super) fn pause(&mut self) {
         self.since = None;
+        self.paused_since = None;
         self.enough_since = None;
     }
 }
@@ -117,6 +120,18 @@ impl Leader {
         let places = previous.map_or(&[][..], |plan| &plan.members);
         let candidates = self.candidates(now, spec, &ledger);
         let there = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+        if let Some(until) = self.paused_until(now, &ledger) {
+            self.wake(until);
+            let why = ledger
+                .pending
+                .as_deref()
+                .unwrap_or("something failed again");
+            let reason = format!(
+                "waiting for {} s before the next attempt: {why}",
+                ledger.pause_s
+            );
+            return self.await_members((ledger, last, there), spec, reason, effects);
+        }
         let choice = choose(
             &mut self.gathering,
             now,
@@ -127,6 +142,7 @@ impl Leader {
         );
         match choice {
             Choice::Begin(size) => {
+                ledger.pause_s = 0;
                 let why = ledger
                     .pending
                     .take()
@@ -147,6 +163,16 @@ impl Leader {
             }
             Choice::GiveUp => self.end(last, &ledger, too_few(spec, there), effects),
         }
+    }
+
+    /// Until when the next generation is put off, if it is.
+    fn paused_until(&mut self, now: Instant, ledger: &Ledger) -> Option<Instant> {
+        if ledger.pause_s == 0 {
+            return None;
+        }
+        let since = *self.gathering.paused_since.get_or_insert(now);
+        let until = since + Duration::from_secs(ledger.pause_s);
+        (now < until).then_some(until)
     }
 
     /// Too few members for now.

@@ -21,6 +21,8 @@ pub mod kinds {
     pub const WORKER_DYING: &str = "worker.dying";
     /// A worker could not be started.
     pub const WORKER_SPAWN_FAILED: &str = "worker.spawn_failed";
+    /// What a worker that did not fail by itself had said before it was stopped, where that may explain the failure.
+    pub const WORKER_SAID: &str = "worker.said";
     /// A worker survived SIGKILL.
     pub const WORKER_UNKILLABLE: &str = "worker.unkillable";
     /// A worker makes no progress and will not make any.

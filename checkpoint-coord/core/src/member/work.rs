@@ -234,9 +234,11 @@ impl Work {
 
     /// Adds a finding unless it is known already or was brought about by our own stop. Says whether it was added.
     fn note(&mut self, mut finding: Finding) -> bool {
-        let caused_by_stop = self
-            .stop_began
-            .is_some_and(|began| finding.monotonic_ns >= began.as_nanos());
+        // What was said before the stop is gathered when it has begun.
+        let caused_by_stop = finding.kind != kinds::WORKER_SAID
+            && self
+                .stop_began
+                .is_some_and(|began| finding.monotonic_ns >= began.as_nanos());
         let known = self.findings.iter().any(|old| {
             old.kind == finding.kind
                 && old.local_rank == finding.local_rank

@@ -27,6 +27,9 @@ pub struct Ledger {
     pub judged: Generation,
     /// Why the next generation will exist, in words, when one was granted but members are still missing for it.
     pub pending: Option<String>,
+    /// For how long the next generation is waited with, in seconds, so that what failed can be put right meanwhile.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pause_s: u64,
     /// Nodes that get no rank any more, and why.
     pub excluded: BTreeMap<NodeName, Exclusion>,
     /// How often each node was lost. One that is lost again and again has to wait before it gets a rank.
@@ -37,6 +40,11 @@ pub struct Ledger {
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Why a node gets no rank.
@@ -58,6 +66,7 @@ impl Default for Ledger {
             failures: BTreeMap::new(),
             judged: Generation::default(),
             pending: None,
+            pause_s: 0,
             excluded: BTreeMap::new(),
             losses: BTreeMap::new(),
             last_fault: None,

@@ -25,6 +25,7 @@ impl Agent {
                 reason,
             } => {
                 self.generation.stopping |= generation.0 == self.generation.number;
+                self.hear_workers(generation.0);
                 let signal = exits::signal_name(first_signal);
                 let fields = json!({ "signal": signal, "grace_seconds": grace.as_secs_f64(), "reason": reason });
                 self.journal

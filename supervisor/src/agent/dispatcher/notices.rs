@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Agent;
 use crate::agent::generation::Worker;
+use crate::agent::jury::Heard;
 use crate::agent::link::Arrival;
 use crate::agent::resume::{spawn_failure, worker_exit};
 use crate::agent::{AgentError, exits};
@@ -267,6 +268,46 @@ impl Agent {
             self.node
                 .explain(&mut finding, record, self.generation.started_ns(record));
             self.tell(exit_event(record, Some(finding))).await?;
+        }
+        self.tell_what_was_said(generation).await
+    }
+
+    /// Keeps what the workers have said that run and are about to be stopped: what they say then is no reason for it.
+    pub(super) fn hear_workers(&mut self, generation: u64) {
+        if generation != self.generation.number
+            || self
+                .heard
+                .iter()
+                .any(|heard| heard.generation == generation)
+        {
+            return;
+        }
+        self.jury.get_ready();
+        let living = self.generation.workers.values();
+        let living = living.filter(|worker| worker.view.exit.is_none());
+        self.heard = living
+            .map(|worker| Heard {
+                generation,
+                rank: worker.view.rank,
+                local_rank: worker.view.local_rank,
+                pid: u32::try_from(worker.view.pid).unwrap_or(0),
+                wall_ms: clock::wall_ms(),
+                tail: self.outputs.tail(generation, worker.view.local_rank),
+            })
+            .collect();
+    }
+
+    /// A worker that did not fail by itself may have told what was wrong.
+    async fn tell_what_was_said(&mut self, generation: u64) -> Result<(), AgentError> {
+        for heard in std::mem::take(&mut self.heard) {
+            if heard.generation != generation {
+                continue;
+            }
+            if let Some(finding) = self.jury.said(&heard) {
+                let fields = json!({ "rank": heard.rank, "summary": finding.summary });
+                self.journal.record(generation, "worker.said", fields);
+                self.tell(MemberEvent::Finding(finding)).await?;
+            }
         }
         Ok(())
     }

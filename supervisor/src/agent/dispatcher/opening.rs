@@ -17,6 +17,7 @@ use crate::agent::decisions::{self, Decisions, JobStore};
 use crate::agent::dying::DyingWatch;
 use crate::agent::fencing::Fencing;
 use crate::agent::generation::Generation;
+use crate::agent::jury::WordsJury;
 use crate::agent::kernel_log::FromKernelLog;
 use crate::agent::link::{Arrival, Link};
 use crate::agent::node_watch::NodeWatch;
@@ -89,7 +90,8 @@ pub(super) async fn open(
     let (checkpoints, checkpoint_events) = watch_checkpoints(&settings)?;
     let node = NodeWatch::new(&settings, welcome.started_ns, &launch::own_environment);
     let kernel_log = watch_kernel_log(&settings, &welcome)?;
-    let joined = match join(&settings, &welcome, store_memory, &outputs).await {
+    let jury = WordsJury::new(settings.fault_rules.clone());
+    let joined = match join(&settings, &welcome, store_memory, (&outputs, &jury)).await {
         Ok(joined) => joined,
         Err(error) if welcome.incarnation == 1 && settings.coordination.is_fenced() => {
             decline(&settings, &error, &outputs, &mut journal, &mut link).await?;
@@ -106,6 +108,8 @@ pub(super) async fn open(
         generation: Generation::with_bounds(settings.stall.bounds.clone()),
         stall: StallDesk::new(settings.stall.clone()),
         council: Council::default(),
+        jury,
+        heard: Vec::new(),
         enquiry: None,
         dying: DyingWatch::default(),
         hook,
@@ -237,7 +241,7 @@ async fn join(
     settings: &Settings,
     welcome: &Welcome,
     memory: OwnedFd,
-    outputs: &Outputs,
+    (outputs, jury): (&Outputs, &WordsJury),
 ) -> Result<Joined, AgentError> {
     let mut peering = None;
     if settings.coordination.is_fenced() {
@@ -256,6 +260,7 @@ async fn join(
         member,
         &settings.coordination,
         &settings.elastic,
+        jury,
         welcome.incarnation > 1,
     );
     Ok(Joined {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use steadfast_proto::v1::node_client::NodeClient;
-use steadfast_proto::v1::{Hello, Order, Report, order, report};
+use steadfast_proto::v1::{Heartbeat, Hello, Order, Report, order, report};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 use super::evidence::Evidence;
 use super::failure::StreamFailure;
 use super::{ANSWER_WITHIN, PeerOrder};
+use crate::clock;
 use crate::peers::{Digest, Introduction, LARGEST_MESSAGE, PEER_PROTOCOL_VERSION, now};
 
 /// How many reports wait to be sent. Few, so that a heartbeat is not old when it leaves.
@@ -105,7 +106,10 @@ impl<'a> Session<'a> {
                     // A heartbeat goes first: a large answer must not look like silence.
                     let kind = if std::mem::take(&mut is_due) {
                         let digest = *self.digests.borrow();
-                        Some(report::Kind::Heartbeat(digest.to_heartbeat(now())))
+                        Some(report::Kind::Heartbeat(Heartbeat {
+                            wall_ms: clock::wall_ms(),
+                            ..digest.to_heartbeat(now())
+                        }))
                     } else {
                         self.evidence.next_piece().map(report::Kind::Evidence)
                     };

@@ -16,6 +16,7 @@ use super::answers::{Answer, Answers};
 use super::connection::Caller;
 use super::registry::{Ask, Entry, SessionId};
 use super::{Shared, now};
+use crate::clock;
 use crate::peers::violation::cut_short;
 use crate::peers::{
     CloseReason, Digest, GREET_WITHIN, MOST_OPEN_REQUESTS, PEER_PROTOCOL_VERSION, PeerEvent,
@@ -245,6 +246,8 @@ impl Session {
             node: self.caller.node.clone(),
             at: now,
             digest: Digest::from_heartbeat(heartbeat, now),
+            clock_ahead_ms: (heartbeat.wall_ms != 0)
+                .then(|| heartbeat.wall_ms.saturating_sub(clock::wall_ms())),
         };
         // When events are not taken in time, the next heartbeat says it all again.
         drop(self.shared.events.try_send(event));
