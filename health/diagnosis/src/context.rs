@@ -124,6 +124,23 @@ impl Context {
         holders.next().is_none().then_some(found)
     }
 
+    /// Whether the GPU at this address is known to be none of the job's: all that the job has on that node are known, and it
+    /// is none of them.
+    pub(crate) fn is_foreign_gpu(&self, node: Option<&str>, pci: &str) -> bool {
+        let named = node.and_then(|name| self.node_named(name));
+        let mut on = self
+            .nodes
+            .iter()
+            .filter(|known| named.is_none_or(|named| named.name == known.name))
+            .peekable();
+        on.peek().is_some()
+            && on.all(|node| {
+                !node.gpus.is_empty()
+                    && node.gpus.len() >= node.ranks.len()
+                    && !node.gpus.iter().any(|gpu| same_address(gpu, pci))
+            })
+    }
+
     /// The number of ranks, as far as it is known.
     pub(crate) fn world(&self) -> Option<u32> {
         let placed: usize = self.nodes.iter().map(|node| node.ranks.len()).sum();

@@ -41,6 +41,10 @@ pub(crate) enum FileKind {
     Steps,
     /// Free space, as `df` prints it.
     Disk,
+    /// What NVML and `nvidia-smi` say of GPUs.
+    Gpus,
+    /// Files with their sizes, as `ls` or `find` prints them.
+    Listing,
 }
 
 static RANK: LazyLock<Regex> = LazyLock::new(|| {
@@ -52,7 +56,7 @@ static LOCAL_RANK: LazyLock<Regex> =
     LazyLock::new(|| compile(r"(?:^|/)(?P<rank>\d{1,4})/std(?:out|err)\.log$"));
 static NAMED_NODE: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"(?:^|/)(?:kmsg|dmesg|syslog|messages|kern|slurmd|launcher|srun|agent|nvidia-smi|nvml|df|events)[.-](?P<node>[\w.-]+?)\.(?:txt|log)$",
+        r"(?:^|/)(?:kmsg|dmesg|syslog|messages|kern|slurmd|launcher|srun|agent|nvidia-smi(?:-q)?|nvml|df|events|listing)[.-](?P<node>[\w.-]+?)\.(?:txt|log)$",
     )
 });
 
@@ -107,6 +111,8 @@ impl EvidenceFile {
             }
             "df" => FileKind::Disk,
             _ if starts(&["df.", "df-", "df_"]) => FileKind::Disk,
+            _ if starts(&["nvidia-smi", "nvidia_smi", "nvml"]) => FileKind::Gpus,
+            _ if starts(&["listing", "ls.", "ls-"]) => FileKind::Listing,
             _ => FileKind::Log,
         }
     }
@@ -172,6 +178,9 @@ mod tests {
             Some("node-10")
         );
         assert_eq!(file("df.txt").kind(), FileKind::Disk);
+        assert_eq!(file("nvidia-smi-q.txt").kind(), FileKind::Gpus);
+        assert_eq!(file("nvml.n3.txt").kind(), FileKind::Gpus);
+        assert_eq!(file("listing.txt").kind(), FileKind::Listing);
         assert_eq!(file("all.log").kind(), FileKind::Log);
     }
 }

@@ -6,6 +6,7 @@ mod meaning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ use crate::line::without_colour;
 use crate::logs::Candidate;
 use crate::pattern::{compile, group, number};
 
-pub(crate) use self::accuse::join;
+pub(crate) use self::accuse::{join, place_storage};
 
 static REPEATED: LazyLock<Regex> =
     LazyLock::new(|| compile(r"message repeated (?P<count>\d+) times: \[ ?(?P<inner>.*?)\]?$"));
@@ -30,6 +31,8 @@ static HOST: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// A GPU that does not answer is asked again and again: what comes within this time belongs together.
+const PAUSE: Duration = Duration::from_mins(2);
 /// The most events that an answer lists.
 const LISTED: usize = 4096;
 
@@ -85,8 +88,8 @@ pub(crate) fn read(evidence: &Evidence, context: &Context) -> KernelFindings {
                 incidents.entry(incident).or_default().push(told);
             }
         }
+        let incidents = continued(incidents.into_values().collect());
         findings.incidents += u32::try_from(incidents.len()).unwrap_or(u32::MAX);
-        let incidents: Vec<Vec<Told>> = incidents.into_values().collect();
         findings
             .candidates
             .extend(accuse::candidates(&incidents, context));
@@ -154,6 +157,37 @@ fn read_file(
     }
     *numbers = highest;
     events
+}
+
+/// Puts incidents together that go on: the same of the same GPU, again and again with less than [`PAUSE`] between.
+fn continued(incidents: Vec<Vec<Told>>) -> Vec<Vec<Told>> {
+    let of = |told: &Told| match &told.event.what {
+        What::Xid(error) => Some((error.code, error.pci)),
+        _ => None,
+    };
+    let mut together: Vec<Vec<Told>> = Vec::new();
+    for incident in incidents {
+        let first = incident.first();
+        let what = first.and_then(of);
+        let earlier = together.iter_mut().find(|earlier| {
+            let last = earlier.last();
+            let pause = first.zip(last).and_then(|(first, last)| {
+                let (first, last) = (first.event.header.stamp?, last.event.header.stamp?);
+                first.distance(last)
+            });
+            what.is_some()
+                && incident
+                    .iter()
+                    .chain(earlier.iter())
+                    .all(|told| of(told) == what)
+                && pause.is_some_and(|pause| pause < PAUSE)
+        });
+        match earlier {
+            Some(earlier) => earlier.extend(incident),
+            None => together.push(incident),
+        }
+    }
+    together
 }
 
 /// The events that later ones make good: a server that answers again, a port that has its link again.

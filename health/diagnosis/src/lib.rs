@@ -16,6 +16,7 @@ mod answer;
 mod clock;
 mod context;
 mod evidence;
+mod gpu_state;
 mod hang;
 mod history;
 mod kernel;

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::evidence::Evidence;
 use crate::rules::Role;
 use crate::sighting::{Sighting, Sightings};
-use crate::{history, kernel};
+use crate::{gpu_state, history, kernel};
 
 pub(crate) use self::candidate::Candidate;
 
@@ -40,6 +40,8 @@ pub(crate) fn judge(
     launcher::attribute(&mut candidates, &exits);
     grouping::explain_kills(&mut candidates, &open, &exits, context);
     disk::explain(&mut candidates);
+    gpu_state::weigh(&mut candidates);
+    kernel::place_storage(&mut candidates, context);
     if candidates.iter().all(Candidate::is_thin) {
         candidates.extend(launcher::candidate(&exits, &open));
         candidates.extend(collective::candidate(&open, sightings, context));
@@ -65,6 +67,7 @@ pub(crate) fn judge(
     });
     let mut answer = match choice::choose(candidates) {
         Some(mut chosen) => {
+            on_the_only_node(&mut chosen, context);
             history::apply(&mut chosen, context, sightings);
             chosen.answer()
         }
@@ -73,6 +76,17 @@ pub(crate) fn judge(
     };
     quote(&mut answer, &open);
     answer
+}
+
+/// What is a matter of the machine is a matter of the only machine there is.
+fn on_the_only_node(chosen: &mut Candidate, context: &Context) {
+    let of_the_machine = chosen.class == Class::HostMemory || chosen.id == "program.port";
+    if let [node] = &context.nodes[..]
+        && of_the_machine
+        && chosen.culprit == Culprit::default()
+    {
+        chosen.culprit.node = Some(node.name.clone());
+    }
 }
 
 /// Whether what is left are signs of a failure, and not only of a teardown.

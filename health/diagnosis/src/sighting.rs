@@ -34,6 +34,25 @@ static BREAK: LazyLock<Regex> =
 static OBJECT: LazyLock<Regex> =
     LazyLock::new(|| compile(r"\b(?:[Pp]od|[Nn]ode)s?/(?P<name>[\w.-]+)"));
 
+/// Where a worker of Ray ran that the lines around it tell of.
+static AT_ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"^\W*(?:node_)?ip: (?P<address>[\w.:]+)$"));
+/// How many lines such a paragraph has after it.
+const PARAGRAPH: u8 = 6;
+/// What comes before a traceback that the interpreter itself passes over: nothing fails by it.
+static PASSED_OVER: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^\W*Exception ignored in\b|^\W*Error in atexit\._run_exitfuncs|^\W*--- Logging error ---",
+    )
+});
+
+/// The last line of a traceback.
+static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Empty|Full)\b(?::|$)")
+});
+/// No traceback is longer.
+const TRACEBACK: u8 = 200;
+
 /// A line that means something.
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting<'r> {
@@ -121,6 +140,8 @@ pub(crate) fn read<'r>(evidence: &Evidence, context: &Context, rules: &'r Rules)
             steps: BTreeMap::new(),
             kept: BTreeMap::new(),
             about: None,
+            about_node: None,
+            passed_over: BTreeMap::new(),
         };
         for line in lines(file, &origin, context) {
             reader.take(&line);
@@ -141,6 +162,10 @@ struct Reader<'f, 'r, 'c> {
     kept: BTreeMap<(Option<u32>, String), usize>,
     /// The rank that a launcher's summary is about.
     about: Option<u32>,
+    /// The node that a paragraph is about, and how many lines of it are left.
+    about_node: Option<(String, u8)>,
+    /// Speakers whose next traceback means nothing, and how many lines it is waited for.
+    passed_over: BTreeMap<Option<u32>, u8>,
 }
 
 impl Reader<'_, '_, '_> {
@@ -167,7 +192,11 @@ impl Reader<'_, '_, '_> {
         self.found.heard_nodes.extend(line.node.clone());
         self.step(line, at);
         let message = line.message();
+        if self.is_passed_over(line) {
+            return;
+        }
         let rank = line.rank.or_else(|| self.within(message));
+        self.place(message);
         let Some((rule, groups)) = self.rules.find(message) else {
             return;
         };
@@ -202,6 +231,41 @@ impl Reader<'_, '_, '_> {
         self.about
     }
 
+    /// The node that the lines around tell of.
+    fn place(&mut self, message: &str) {
+        if let Some(found) = AT_ADDRESS.captures(message) {
+            let node = group(&found, "address").and_then(|name| self.context.node_named(name));
+            self.about_node = node.map(|node| (node.name.clone(), PARAGRAPH));
+        } else if let Some((node, left)) = self.about_node.take()
+            && left > 0
+        {
+            self.about_node = Some((node, left - 1));
+        }
+    }
+
+    /// Whether the line belongs to a traceback that the interpreter itself passes over.
+    fn is_passed_over(&mut self, line: &Line<'_>) -> bool {
+        let message = line.message();
+        if PASSED_OVER.is_match(message) {
+            self.passed_over.insert(line.rank, TRACEBACK);
+            return true;
+        }
+        let Some(left) = self.passed_over.get_mut(&line.rank) else {
+            return false;
+        };
+        *left = left.saturating_sub(1);
+        let before = line.whole.get(..line.start).unwrap_or_default();
+        let is_within = before.ends_with("  ")
+            || ["Traceback", "File \""]
+                .iter()
+                .any(|start| message.starts_with(start));
+        let is_end = !is_within && EXCEPTION.is_match(message);
+        if is_end || *left == 0 {
+            self.passed_over.remove(&line.rank);
+        }
+        is_within || is_end
+    }
+
     fn named(&self, groups: Option<Captures<'_>>, message: &str) -> Named {
         let mut named = groups.map(|groups| named(&groups)).unwrap_or_default();
         if named.node.is_none()
@@ -210,6 +274,11 @@ impl Reader<'_, '_, '_> {
             && self.context.node_named(name).is_some()
         {
             named.node = Some(name.to_owned());
+        }
+        if named.node.is_none()
+            && let Some((node, _)) = &self.about_node
+        {
+            named.node = Some(node.clone());
         }
         named
     }

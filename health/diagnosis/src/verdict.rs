@@ -4,7 +4,7 @@
 use crate::answer::Answer;
 use crate::evidence::{Evidence, FileKind};
 use crate::rules::Rules;
-use crate::{context, hang, kernel, logs, sighting};
+use crate::{context, gpu_state, hang, kernel, logs, sighting};
 
 /// Says what was at fault.
 pub fn diagnose(evidence: &Evidence, rules: &Rules) -> Answer {
@@ -19,14 +19,16 @@ pub fn diagnose(evidence: &Evidence, rules: &Rules) -> Answer {
             .lines
             .contains(&(sighting.file.clone(), sighting.line))
     });
+    let mut from_devices = kernel.candidates;
+    from_devices.extend(gpu_state::candidates(evidence, &context));
     let has_state = [FileKind::State, FileKind::Steps]
         .into_iter()
         .any(|kind| evidence.of_kind(kind).next().is_some());
     let mut answer = if has_state {
-        let from_logs = logs::judge(evidence, &context, &sightings, kernel.candidates);
+        let from_logs = logs::judge(evidence, &context, &sightings, from_devices);
         hang::judge(evidence, &context, from_logs)
     } else {
-        logs::judge(evidence, &context, &sightings, kernel.candidates)
+        logs::judge(evidence, &context, &sightings, from_devices)
     };
     if !kernel.events.is_empty() {
         answer.incidents = kernel.incidents;

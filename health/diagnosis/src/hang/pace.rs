@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long this job's steps take, and who takes longer than the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::state::{Rank, State};
 use crate::answer::{Action, Answer, Class, Signal};
@@ -184,7 +184,7 @@ impl Pace {
             .filter(|(_, seconds)| **seconds > usual * SLOW)
             .map(|(rank, _)| *rank)
             .collect();
-        if slow.is_empty() || own.len() < 2 || slow.len() * 2 >= own.len() && own.len() > 2 {
+        if slow.is_empty() || own.len() < 2 {
             return None;
         }
         let node_of = |rank: u32| {
@@ -193,6 +193,17 @@ impl Pace {
                 .and_then(|rank| rank.node.clone())
                 .or_else(|| Some(context.node_of(rank)?.name.clone()))
         };
+        // Half of the ranks are slow where they are those of one node, and the others are not.
+        let nodes_of = |is_slow: bool| -> BTreeSet<String> {
+            let ranks = own.keys().filter(|rank| slow.contains(rank) == is_slow);
+            ranks.filter_map(|rank| node_of(*rank)).collect()
+        };
+        let (slow_nodes, other_nodes) = (nodes_of(true), nodes_of(false));
+        let is_a_node = slow_nodes.len() == 1 && slow_nodes.is_disjoint(&other_nodes);
+        let is_half = slow.len() * 2 == own.len();
+        if slow.len() * 2 >= own.len() && own.len() > 2 && !(is_half && is_a_node) {
+            return None;
+        }
         let mut answer = Answer::of(
             Class::Straggler,
             0.8,

@@ -80,7 +80,45 @@ fn candidate(incident: &[Told], context: &Context) -> Option<Candidate> {
         cause.found.action.advice().to_owned()
     };
     foreign_kill(&mut candidate, cause, context);
+    foreign_gpu(&mut candidate, &open, context);
+    if is_moving {
+        foreign_process(&mut candidate, &open, context);
+    }
     Some(candidate)
+}
+
+/// The job goes on, and none of its known processes is named: somebody else's program was at it.
+fn foreign_process(candidate: &mut Candidate, open: &[&Told], context: &Context) {
+    let pids: BTreeSet<u32> = open.iter().filter_map(|told| told.event.pid()).collect();
+    let is_of_a_program = !matches!(candidate.class, Class::GpuHardware | Class::Link);
+    if is_of_a_program
+        && context.knows_pids()
+        && !pids.is_empty()
+        && pids.iter().all(|pid| context.rank_of_pid(*pid).is_none())
+    {
+        candidate.strength = meaning::HARMLESS;
+        candidate.is_background = true;
+        candidate.action = Action::ReportOnly;
+        candidate.culprit = Culprit::default();
+    }
+}
+
+/// It is about GPUs that are none of the job's.
+fn foreign_gpu(candidate: &mut Candidate, open: &[&Told], context: &Context) {
+    let mut gpus = open
+        .iter()
+        .filter_map(|told| Some((told.node.as_deref(), told.gpu()?)))
+        .peekable();
+    if gpus.peek().is_some()
+        && gpus.all(|(node, pci)| context.is_foreign_gpu(node, &pci.to_string()))
+    {
+        candidate.strength = meaning::HARMLESS;
+        candidate.is_background = true;
+        candidate.confidence = 0.3;
+        candidate.action = Action::ReportOnly;
+        candidate.culprit = Culprit::default();
+        "a GPU that is none of this job's had a fault".clone_into(&mut candidate.summary);
+    }
 }
 
 /// A process was killed for memory that is none of the job's.
@@ -210,6 +248,34 @@ fn gather(found: Vec<Candidate>) -> Vec<Candidate> {
         }
     }
     together
+}
+
+/// A file server that answers everybody but one node: where only ranks of that node fail in their files, it is that node.
+pub(crate) fn place_storage(candidates: &mut [Candidate], context: &Context) {
+    if context.nodes.len() < 2 {
+        return;
+    }
+    let failing: BTreeSet<&String> = candidates
+        .iter()
+        .filter(|candidate| candidate.id == "storage.failed")
+        .filter_map(|candidate| candidate.culprit.node.as_ref())
+        .collect();
+    let [node] = failing.into_iter().collect::<Vec<_>>()[..] else {
+        return;
+    };
+    let node = node.clone();
+    for candidate in candidates {
+        let is_server = candidate.class == Class::Storage && candidate.id.starts_with("kernel.");
+        let told_by: BTreeSet<&str> = candidate
+            .signals
+            .iter()
+            .map(|signal| signal.file.as_str())
+            .collect();
+        let only_there = told_by.iter().all(|file| file.contains(node.as_str()));
+        if is_server && only_there && candidate.culprit == Culprit::default() {
+            candidate.culprit.node = Some(node.clone());
+        }
+    }
 }
 
 /// Gives what the kernel said of a GPU the rank that complains about that GPU, where nothing else tells it.

@@ -36,7 +36,7 @@ patterns! {
     LOCAL = r"^\[(?:default|trainer|worker|role|\w+_)?(?P<local>\d{1,4})\]:\s?";
     MPI = r"^\[(?P<job>[\w.-]+),(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:\s?";
     HOROVOD = r"^\[(?P<rank>\d{1,6})\]<std(?:out|err)>:\s?";
-    RAY = r"^\((?:[^()]*?)\bpid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\)\s?";
+    RAY = r"^\((?:[^()]*?)\b(?:pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?|ip=(?P<only_ip>[\w.:]+))\)\s?";
     POD = r"^\[(?:pod/)?(?P<node>[\w.-]+)[/ ][\w.-]+\]\s";
     HOST = r"^\[?(?P<node>[A-Za-z][\w.-]*?)(?:/[\w.-]+)?\]?(?::| \|)\s";
     NCCL = r"^(?P<node>[\w.-]+):(?P<pid>\d+):\d+ (?:\[(?P<local>\d+)\] )?(?P<rest>.*)$";
@@ -117,7 +117,8 @@ fn one(rest: &str, prefix: &mut Prefix, context: &Context) -> usize {
                 return 0;
             };
             prefix.pid = number(&found, "pid");
-            prefix.node = group(&found, "ip").map(|ip| node_name(ip, context));
+            let ip = group(&found, "ip").or(group(&found, "only_ip"));
+            prefix.node = ip.map(|ip| node_name(ip, context));
             end(&found)
         }
         b'(' | b'<' | b'r' | b'R' | b'g' | b'G' if RANK.is_match(rest) => ranked(rest, prefix),
@@ -280,6 +281,7 @@ mod tests {
                 (Some(3), None, None, "ValueError"),
             ),
             ("(Worker pid=12, ip=10.0.0.1) x", (None, None, node(), "x")),
+            ("(raylet, ip=10.0.0.1) x", (None, None, node(), "x")),
             ("node-a: x", (None, None, node(), "x")),
             (
                 "node-a:12:34 [2] NCCL WARN x",

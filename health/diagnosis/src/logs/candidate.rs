@@ -10,6 +10,10 @@ const SUREST: f64 = 0.97;
 
 /// One possible cause.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a property of its own"
+)]
 pub(crate) struct Candidate {
     /// The rule or the way of looking that it comes from.
     pub(crate) id: String,
@@ -30,6 +34,8 @@ pub(crate) struct Candidate {
     /// The process that it is about.
     pub(crate) pid: Option<u32>,
     pub(crate) incidents: u32,
+    /// Whether most ranks say it: then it is about nobody in particular.
+    pub(crate) is_shared: bool,
     /// Whether it explains a failure, but is none by itself.
     pub(crate) is_background: bool,
 }
@@ -51,6 +57,7 @@ impl Candidate {
             signals: Vec::new(),
             pid: None,
             incidents: 1,
+            is_shared: false,
             is_background: false,
         }
     }

@@ -27,7 +27,14 @@ pub(super) fn candidate(evidence: &Evidence) -> Option<Candidate> {
     if signals.is_empty() {
         return None;
     }
-    let mut candidate = Candidate::new("disk.full", Class::Storage, 59, "a file system is full");
+    let is_memory = |signal: &Signal| signal.text.ends_with("/dev/shm");
+    let mut candidate = if signals.iter().all(is_memory) {
+        let words = "shared memory (/dev/shm) is full";
+        Candidate::new("disk.full", Class::HostMemory, 59, words)
+    } else {
+        signals.retain(|signal| !is_memory(signal));
+        Candidate::new("disk.full", Class::Storage, 59, "a file system is full")
+    };
     candidate.confidence = 0.6;
     candidate.action = Action::FailJob;
     "make room (df -h, df -i, quota) and resume; a restart without room only repeats it"
@@ -69,7 +76,7 @@ pub(super) fn explain(candidates: &mut [Candidate]) {
                 | "program.assert"
         );
         if may_be && (in_writing || candidate.id.starts_with("storage.")) {
-            candidate.class = Class::Storage;
+            candidate.class = full.class;
             candidate.action = Action::FailJob;
             candidate.confidence = 0.92;
             candidate.strength = candidate.strength.max(90);

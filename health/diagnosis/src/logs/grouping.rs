@@ -8,6 +8,7 @@ use super::launcher::Exit;
 use crate::answer::{Class, Culprit, Signal};
 use crate::clock::Moment;
 use crate::context::Context;
+use crate::gpu_state;
 use crate::rules::{Blame, Role};
 use crate::sighting::{Sighting, Sightings};
 
@@ -15,6 +16,8 @@ use crate::sighting::{Sighting, Sightings};
 const QUOTED: usize = 6;
 /// How much earlier one rank has to be for the others to have followed it.
 const LEAD_S: f64 = 0.05;
+/// How much earlier, where the others failed too and in other words.
+const CLEAR_LEAD_S: f64 = 0.5;
 
 /// A candidate for each meaning that may be a cause.
 pub(super) fn candidates(
@@ -61,11 +64,14 @@ fn candidate(
         candidate.action = rule.action_if_some.unwrap_or(candidate.action);
         candidate.class = rule.class_if_some.unwrap_or(candidate.class);
     }
+    candidate.is_shared = spread.is_shared;
     match rule.blames {
         Blame::Nobody => {}
         Blame::Named => {
             named(&mut candidate, group, context);
-            if candidate.culprit == Culprit::default() {
+            // Whoever tells of it is not who was taken.
+            let is_reported = matches!(candidate.class, Class::Preempted | Class::NodeLost);
+            if candidate.culprit == Culprit::default() && !is_reported {
                 speaker(&mut candidate, group, &spread, context);
             }
         }
@@ -73,8 +79,41 @@ fn candidate(
         Blame::Node => candidate.culprit.node = spread.only_node(),
         Blame::Speaker => speaker(&mut candidate, group, &spread, context),
     }
+    if rule.blames == Blame::Speaker && candidate.culprit == Culprit::default() && !spread.is_shared
+    {
+        // An event that is told by nobody names whom it is about.
+        named(&mut candidate, group, context);
+    }
+    by_address(&mut candidate, context);
     spare_node(&mut candidate);
     Some(candidate)
+}
+
+/// A GPU that the lines name by its address.
+fn by_address(candidate: &mut Candidate, context: &Context) {
+    if candidate.class != Class::GpuHardware || candidate.culprit.gpu.is_some() {
+        return;
+    }
+    let addresses: BTreeSet<String> = candidate
+        .signals
+        .iter()
+        .filter_map(|signal| gpu_state::address_in(&signal.text))
+        .map(|address| address.to_string())
+        .collect();
+    let mut addresses = addresses.into_iter();
+    let (Some(address), None) = (addresses.next(), addresses.next()) else {
+        return;
+    };
+    let node = candidate.culprit.node.as_deref();
+    if let Some((rank, node)) = context.rank_of_gpu(node, &address) {
+        if candidate.culprit.rank.is_none() {
+            candidate.culprit.rank = Some(rank);
+            candidate.culprit.node = Some(node.name.clone());
+        }
+        if candidate.culprit.rank == Some(rank) {
+            candidate.culprit.gpu = Some(address);
+        }
+    }
 }
 
 /// What one rank's program does wrong is no fault of the node that it runs on.
@@ -122,7 +161,7 @@ fn speaker(candidate: &mut Candidate, group: &[&Sighting<'_>], spread: &Spread, 
         return;
     }
     if let Some(first) = first_mover(group)
-        && !spread.is_shared
+        && (!spread.is_shared || fails_otherwise(first, group))
     {
         candidate.culprit.rank = first.rank;
         candidate.culprit.node.clone_from(&first.node);
@@ -133,6 +172,25 @@ fn speaker(candidate: &mut Candidate, group: &[&Sighting<'_>], spread: &Spread, 
     if elsewhere || spread.ranks.is_empty() {
         candidate.culprit.node = spread.only_node();
     }
+}
+
+/// Whether whoever was first fails in other words than all others, and long enough before them: they followed it.
+fn fails_otherwise(first: &Sighting<'_>, group: &[&Sighting<'_>]) -> bool {
+    let words = |text: &str| -> String {
+        let letters = text.chars().filter(|letter| !letter.is_ascii_digit());
+        letters.collect()
+    };
+    let its = words(&first.text);
+    group
+        .iter()
+        .filter(|other| other.rank != first.rank)
+        .all(|other| {
+            let later = other
+                .at
+                .zip(first.at)
+                .and_then(|(at, first)| at.since(first));
+            words(&other.text) != its && later.is_some_and(|later| later >= CLEAR_LEAD_S)
+        })
 }
 
 /// The rank that said it clearly before all others.

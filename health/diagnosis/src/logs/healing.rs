@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::answer::Class;
+use crate::clock::Moment;
 use crate::rules::Role;
 use crate::sighting::{Sighting, Sightings};
 
@@ -13,6 +14,7 @@ const LONG_AFTER_S: f64 = 120.0;
 /// The sightings that nothing has made good.
 pub(super) fn unhealed<'s, 'r>(sightings: &'s Sightings<'r>) -> Vec<&'s Sighting<'r>> {
     let marks = Marks::of(sightings);
+    let ended = Ended::of(sightings);
     sightings
         .all
         .iter()
@@ -22,8 +24,65 @@ pub(super) fn unhealed<'s, 'r>(sightings: &'s Sightings<'r>) -> Vec<&'s Sighting
                 Role::Cause | Role::Sign | Role::Consequence | Role::Summary
             )
         })
-        .filter(|sighting| !marks.heal(sighting))
+        .filter(|sighting| !marks.heal(sighting) && !ended.threw_at_its_end(sighting))
         .collect()
+}
+
+/// Where and when the job was ended from outside.
+#[derive(Default)]
+struct Ended<'s> {
+    /// The first line in each file that says so, unless something had failed before it there.
+    lines: BTreeMap<&'s str, u32>,
+    /// When first.
+    at: Option<Moment>,
+}
+
+impl<'s> Ended<'s> {
+    fn of(sightings: &'s Sightings<'_>) -> Self {
+        let mut ended = Self::default();
+        let is_end = |sighting: &Sighting<'_>| {
+            sighting.rule.class == Class::Preempted && sighting.rule.role == Role::Cause
+        };
+        let is_failure = |sighting: &Sighting<'_>| {
+            sighting.rule.role == Role::Cause && sighting.rule.class != Class::Preempted
+                || sighting.is("launcher.summary") && sighting.text.contains("xited with")
+        };
+        for sighting in sightings.all.iter().filter(|sighting| is_end(sighting)) {
+            let failed_before = sightings.all.iter().any(|other| {
+                other.file == sighting.file && other.line < sighting.line && is_failure(other)
+            });
+            if failed_before {
+                continue;
+            }
+            let line = ended.lines.entry(&sighting.file).or_insert(sighting.line);
+            *line = sighting.line.min(*line);
+            let at = sighting.at.filter(|at| at.is_dated && sighting.is_timed);
+            let earlier = at
+                .zip(ended.at)
+                .is_none_or(|(at, first)| at.seconds < first.seconds);
+            if at.is_some() && earlier {
+                ended.at = at;
+            }
+        }
+        ended
+    }
+
+    /// Whether a program that was being ended threw this: what handlers of signals and interrupted calls leave behind.
+    fn threw_at_its_end(&self, sighting: &Sighting<'_>) -> bool {
+        let may_be = sighting.rule.role == Role::Cause
+            && (sighting.rule.class == Class::ProgramError || sighting.is("host.loader_exited"));
+        let below = self
+            .lines
+            .get(sighting.file.as_str())
+            .is_some_and(|line| *line < sighting.line);
+        let later = sighting.is_timed
+            && self
+                .at
+                .zip(sighting.at)
+                .and_then(|(ended, at)| at.since(ended))
+                .is_some_and(|later| later > 0.0);
+        may_be && (below || later)
+    }
 }
 
 /// By file and speaker, the lines that make earlier ones good.

@@ -16,6 +16,8 @@ use crate::pattern::{compile, group, number};
 use crate::rules::Role;
 use crate::sighting::Sighting;
 
+/// Launchers write seconds: whoever ended that much earlier ended first.
+const CLEAR_LEAD_S: f64 = 2.0;
 /// The most tasks of one line that are looked at.
 const MOST_TASKS: usize = 1 << 16;
 
@@ -267,6 +269,7 @@ pub(super) fn attribute(candidates: &mut [Candidate], exits: &[Exit]) {
             && candidate.culprit.rank.is_none()
             && candidate.culprit.node.is_none()
             && !candidate.is_thin()
+            && !candidate.is_shared
         {
             candidate.culprit.rank = Some(rank);
             candidate.culprit.node.clone_from(&node);
@@ -342,6 +345,7 @@ pub(super) fn candidate(exits: &[Exit], open: &[&Sighting<'_>]) -> Option<Candid
     candidate.signals.push(told.signal());
     candidate.at = first.at;
     if ranks.len() == 1
+        || own.len() == exits.len() && is_clearly_first(first, &own)
         || matches!(first.signal(), Some(4 | 7 | 8 | 9 | 11)) && ranks.len() * 2 <= exits.len()
     {
         candidate.culprit.rank = first.rank;
@@ -351,6 +355,16 @@ pub(super) fn candidate(exits: &[Exit], open: &[&Sighting<'_>]) -> Option<Candid
         candidate.culprit.node.clone_from(&first.node);
     }
     Some(candidate)
+}
+
+/// Whether it ended clearly before all others.
+fn is_clearly_first(first: &Exit, all: &[&Exit]) -> bool {
+    let mut others = all.iter().filter(|exit| exit.rank != first.rank);
+    others.all(|exit| {
+        let times = exit.at.zip(first.at);
+        let later = times.and_then(|(at, first)| at.since(first));
+        later.is_some_and(|later| later >= CLEAR_LEAD_S)
+    })
 }
 
 fn crash(signal: i32, class: Class) -> Candidate {

@@ -60,7 +60,7 @@ pub(crate) fn all() -> Vec<Case> {
             let name = file.file_name().into_string().unwrap();
             if !["expected.toml", "source.txt"].contains(&name.as_str()) {
                 files.push(EvidenceFile {
-                    text: fs::read_to_string(file.path()).unwrap(),
+                    text: String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned(),
                     name,
                     skipped_lines: 0,
                 });

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "this is test code")]
 
 mod case;
+mod same_answer;
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ fn every_case_has_the_right_answer() {
 }
 
 /// Judges every case with its files changed, and names those whose answer changes.
-fn changed(change: impl Fn(&Case) -> Vec<EvidenceFile>) -> Vec<String> {
+pub(crate) fn changed(change: impl Fn(&Case) -> Vec<EvidenceFile>) -> Vec<String> {
     let cases = all();
     let cases = cases.iter();
     cases
@@ -36,7 +37,10 @@ fn changed(change: impl Fn(&Case) -> Vec<EvidenceFile>) -> Vec<String> {
         .collect()
 }
 
-fn with_texts(case: &Case, change: impl Fn(&EvidenceFile) -> String) -> Vec<EvidenceFile> {
+pub(crate) fn with_texts(
+    case: &Case,
+    change: impl Fn(&EvidenceFile) -> String,
+) -> Vec<EvidenceFile> {
     let files = case.files.iter().map(|file| EvidenceFile {
         text: change(file),
         ..file.clone()
@@ -45,7 +49,7 @@ fn with_texts(case: &Case, change: impl Fn(&EvidenceFile) -> String) -> Vec<Evid
 }
 
 /// Whether a file ends so.
-fn ends(file: &EvidenceFile, ends: &[&str]) -> bool {
+pub(crate) fn ends(file: &EvidenceFile, ends: &[&str]) -> bool {
     let end = file.name.rsplit('.').next();
     end.is_some_and(|end| ends.contains(&end))
 }

@@ -11,7 +11,7 @@ use crate::sighting::Sighting;
 
 static TIMEOUT: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<operation>\w+)(?:, NumelIn=(?P<in>\d+), NumelOut=(?P<out>\d+))?",
+        r"WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<operation>\w+)(?:, NumelIn=(?P<in>\d+), NumelOut=(?P<out>\d+))?[,)]",
     )
 });
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
