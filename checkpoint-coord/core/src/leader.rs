@@ -7,6 +7,7 @@
 mod decide;
 mod ending;
 mod event;
+mod fitness;
 mod gathering;
 mod growing;
 mod progress;
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
+use fitness::Looks;
 use gathering::Gathering;
 use growing::Growing;
 use progress::Progress;
@@ -78,6 +80,7 @@ pub struct Leader {
     saving: Saving,
     /// What comparing all ranks has shown, until it stands in the store.
     verdict: Option<Finding>,
+    looks: Looks,
 }
 
 impl Leader {
@@ -99,6 +102,7 @@ impl Leader {
             growing: Growing::default(),
             saving: Saving::default(),
             verdict: None,
+            looks: Looks::default(),
         }
     }
 
@@ -221,6 +225,7 @@ impl Leader {
             );
             return;
         };
+        self.note_looks(now);
         let ledger = self.ledger();
         match self.view.plan().cloned() {
             None => self.gather(now, &spec, ledger, None, effects),

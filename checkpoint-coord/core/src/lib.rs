@@ -49,10 +49,10 @@ pub use member::{
 pub use numeric::{LossFinding, LossTrouble, LossWatch};
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
-    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,
-    MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase,
-    RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans, SaveOrder,
-    SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
+    FaultScore, FindingsRecord, Fitness, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord,
+    Ledger, Location, MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember,
+    PlanPhase, RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans,
+    SaveOrder, SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
 };
 pub use stall::{
     Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,

@@ -73,6 +73,8 @@ pub enum HostEffect {
         /// Why, in words.
         reason: String,
     },
+    /// Look at this node, and answer with `Looked`; `Stopped` had better wait a moment for that.
+    Look,
     /// Send SIGKILL now to what is left of a generation.
     KillNow {
         /// Which generation.
@@ -130,6 +132,7 @@ impl HostEffect {
                 grace,
                 reason,
             },
+            MemberEffect::Look => Self::Look,
             MemberEffect::KillNow { generation } => Self::KillNow { generation },
             MemberEffect::Save { generation, order } => Self::Save { generation, order },
             MemberEffect::SaveEnded {
