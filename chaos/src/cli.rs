@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{hangs, idle, members, nodes, output, recovery};
+use crate::bench::{hangs, idle, members, nodes, output, parser, recovery, xid};
 use crate::failure::Failure;
 use crate::run_command::{self, CODES, Ended, JudgeArgs, RunArgs, StormArgs, ValidateArgs};
 
@@ -84,7 +84,15 @@ enum BenchCommand {
     /// How long it takes until a hang is explained, and whether the explanation is right
     #[command(after_help = HANGS_CODES)]
     Hangs(HangsArgs),
+    /// How long from an error of a GPU until the workers are being stopped
+    #[command(after_help = BENCH_CODES)]
+    Xid(XidArgs),
+    /// How fast lines of a kernel log are understood, and whether broken ones do any harm
+    #[command(after_help = PARSER_CODES)]
+    Parser(ParserArgs),
 }
+
+const PARSER_CODES: &str = "Exit codes: 0 measured, 1 a line brought the reader down, 2 the harness could not do its work.";
 
 const BENCH_CODES: &str = "Exit codes: 0 measured, 1 a limit was broken or output was lost, 2 the harness could not \
                            do its work.";
@@ -247,6 +255,34 @@ struct HangsArgs {
 }
 
 #[derive(Debug, Args)]
+struct XidArgs {
+    /// Number of errors for each way in
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// The fake of NVIDIA's library [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    fake_nvml: Option<PathBuf>,
+    /// Exit with 1 if a median is later than this
+    #[arg(long, value_name = "MILLISECONDS")]
+    at_most_ms: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+struct ParserArgs {
+    /// Broken lines to read
+    #[arg(long, default_value_t = 1_000_000)]
+    inputs: u64,
+    /// Chooses how lines are broken
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 struct CommonArgs {
     /// The steadfast to measure [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
@@ -307,6 +343,8 @@ fn run(command: Command, out: &mut (impl Write + Send)) -> Result<Ended, Failure
         Command::Bench(BenchCommand::Recovery(args)) => {
             Ok(measured(recovery::run(&args.into(), out)?))
         }
+        Command::Bench(BenchCommand::Xid(args)) => Ok(measured(xid::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Parser(args)) => Ok(measured(parser::run(&args.into(), out)?)),
         Command::Bench(BenchCommand::Idle(args)) => Ok(measured(idle::run(&args.into(), out)?)),
         Command::Bench(BenchCommand::Output(args)) => Ok(measured(output::run(&args.into(), out)?)),
         Command::Bench(BenchCommand::Members(args)) => {
@@ -340,6 +378,28 @@ fn peer(text: &str) -> Result<(LauncherKind, PathBuf), String> {
 /// Programs are started in other directories than this one.
 fn absolute(path: &str) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| error.to_string())
+}
+
+impl From<XidArgs> for xid::Options {
+    fn from(args: XidArgs) -> Self {
+        Self {
+            rounds: args.reps,
+            steadfast: args.common.steadfast,
+            fake_nvml: args.fake_nvml,
+            at_most_ms: args.at_most_ms,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<ParserArgs> for parser::Options {
+    fn from(args: ParserArgs) -> Self {
+        Self {
+            inputs: args.inputs,
+            seed: args.seed,
+            json: args.json,
+        }
+    }
 }
 
 impl From<RecoveryArgs> for recovery::Options {

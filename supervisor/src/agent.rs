@@ -35,6 +35,7 @@ mod peering;
 mod ports;
 mod resume;
 mod saving;
+mod self_check;
 mod stall;
 
 use std::fs::File;

@@ -9,12 +9,15 @@ mod lock;
 mod outside;
 mod work;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_checks::{Node, Plan, Report, Settings, SettingsError, UnknownCheck, show};
+use steadfast_checks::{
+    Node, PastFaults, Plan, Report, Settings, SettingsError, UnknownCheck, show,
+};
 
 pub(crate) use self::guard::Silence;
 pub(crate) use self::inquiry::{ConfigFile, Given, Inquiry};
@@ -24,6 +27,7 @@ use self::destination::Destination;
 use self::outside::Processes;
 use crate::clock;
 use crate::exit_code::ExitCode;
+use crate::fault_book::FaultBook;
 
 /// Exit code when the report cannot be written.
 const FAILED: u8 = 1;
@@ -172,8 +176,22 @@ fn check_here(inquiry: &Inquiry) -> Result<Report, CheckError> {
     node.state.clone_from(&inquiry.state);
     node.nvml.clone_from(&inquiry.nvml);
     node.gpus.clone_from(&inquiry.gpus);
+    node.past_faults = past_faults(&FaultBook::read(&inquiry.gpu_faults));
     let plan = Plan::new(inquiry.profile, settings, node);
     Ok(plan.only(&inquiry.only)?.skip(&inquiry.skip)?.run())
+}
+
+fn past_faults(book: &FaultBook) -> BTreeMap<String, PastFaults> {
+    let now_ms = clock::wall_ms();
+    book.all()
+        .map(|(uuid, score)| {
+            let faults = PastFaults {
+                hundredths: score.weight_at(now_ms) / 10,
+                last: format!("{} on {}", score.last, score.node),
+            };
+            (uuid.to_owned(), faults)
+        })
+        .collect()
 }
 
 fn wall_clock() -> Duration {

@@ -25,6 +25,7 @@ mod nodes;
 pub(crate) mod parse;
 mod place;
 mod scheduler;
+mod self_check;
 mod suggest;
 mod variables;
 

@@ -17,6 +17,7 @@ mod detach;
 mod diagnose;
 mod evidence;
 mod exit_code;
+mod fault_book;
 mod health_service;
 mod hook;
 mod journal;

@@ -30,6 +30,7 @@ pub(crate) use self::numeric::OnNan;
 pub(crate) use self::per_rank::{PerRank, Std};
 pub(crate) use self::slurm_step::SlurmStep;
 pub(crate) use self::stall::{Stall, StallAction};
+use crate::check_command::Inquiry;
 use crate::exit_code::ExitCodes;
 
 /// Everything that the keeper and the agent need to know about a job.
@@ -119,10 +120,23 @@ pub(crate) struct Settings {
     pub(crate) fault_rules: Option<RulesFile>,
     /// Whether and how the driver's library is asked.
     pub(crate) nvml: NvmlUse,
+    /// How this node is looked at while it takes part in the job, if it is.
+    pub(crate) self_check: Option<SelfChecks>,
     /// The launcher inside the wrapped command, where it was recognised.
     pub(crate) inner_launcher: Option<InnerLauncher>,
     /// Things that the user should be told once at the start, each a whole message without a full stop.
     pub(crate) notes: Vec<String>,
+}
+
+/// How a node is looked at while it takes part in a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SelfChecks {
+    /// Which checks are made, but for the GPUs that matter.
+    pub(crate) inquiry: Inquiry,
+    /// Time between two looks while nothing of the job runs here.
+    pub(crate) every: Duration,
+    /// How long a restart waits for a look at most, from when the workers began to be stopped.
+    pub(crate) wait: Duration,
 }
 
 /// Which command line a job was started with.

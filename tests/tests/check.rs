@@ -13,7 +13,7 @@ use steadfast_tests::{Gpus, Requirement, eventually, is_alive, steadfast};
 use tempfile::TempDir;
 
 /// The checks that need nothing but the driver's answers.
-const GPU_CHECKS: [&str; 13] = [
+const GPU_CHECKS: [&str; 14] = [
     "gpu-driver",
     "gpu-count",
     "gpu-lost",
@@ -26,6 +26,7 @@ const GPU_CHECKS: [&str; 13] = [
     "gpu-throttle",
     "gpu-temperature",
     "gpu-persistence",
+    "gpu-history",
     "gpu-processes",
 ];
 

@@ -132,9 +132,19 @@ fn one_event_in_the_kernel_log_and_in_the_library_is_one_event() {
     undisturbed(job);
 }
 
+/// The training makes steps that it had not made before this was called.
+#[track_caller]
+fn trains_on(job: &Job) {
+    let step = |job: &Job| job.status()?["step"].as_u64();
+    let before = job.eventually("a step", step);
+    job.eventually("later steps", |job| {
+        step(job).filter(|step| *step > before + 5)
+    });
+}
+
 #[test]
-fn a_library_that_hangs_holds_up_neither_status_nor_restart_nor_stop() {
-    let (mut job, gpus) = watched(&HANG);
+fn a_library_that_hangs_holds_up_neither_training_nor_status_nor_restart_nor_stop() {
+    let (mut job, gpus) = watched(&["record:ready", "steps:1:1000000:20"]);
     gpus.change(|state| {
         state["hang"] = json!([{ "call": "nvmlDeviceGetTemperature", "gpu": 0, "seconds": 600 }]);
     });
@@ -142,12 +152,14 @@ fn a_library_that_hangs_holds_up_neither_status_nor_restart_nor_stop() {
         &job,
         "NVML does not answer about GPU 0000:18:00: `nvmlDeviceGetTemperature` hangs",
     );
+    trains_on(&job);
     // The other GPU's thread goes on.
     gpus.set(1, "remap_pending", json!(true));
     has_health(&job, "GPU 0000:19:00: A bad row");
     job.ask("restart", &[]).ended_with(0);
     job.started(1, 2);
     has_health(&job, "NVML does not answer about GPU 0000:18:00");
+    trains_on(&job);
     job.ask("stop", &[]).ended_with(0);
     job.wait();
 }
@@ -216,6 +228,53 @@ fn a_probe_dies_with_its_agent_and_the_next_agent_has_its_own() {
     gpus.set(0, "remap_pending", json!(true));
     has_health(&job, "GPU 0000:18:00: A bad row");
     undisturbed(job);
+}
+
+/// A job of one worker that fails once when it is told to, on a machine with two GPUs of which it uses the first.
+fn failing_once() -> (Launch, Gpus) {
+    let launch = Launch::run(&["--nproc-per-node", "1", "--self-check-wait", "60s"])
+        .worker(&[
+            "record:ready",
+            "@restart=0@wait-file:fail",
+            "@restart=0@exit:3",
+            "wait-file:finish",
+        ])
+        .env("CUDA_VISIBLE_DEVICES", "0");
+    let gpus = Gpus::new(launch.directory(), 2);
+    (launch, gpus)
+}
+
+/// The number of times that the node was looked at.
+fn looks(job: &Job) -> usize {
+    job.journal_of("node.looked_at").len()
+}
+
+#[test]
+fn a_node_that_is_found_unfit_while_its_workers_are_stopped_gets_no_ranks_again() {
+    let (launch, gpus) = failing_once();
+    let mut job = gpus.shown_to(launch).start_ready(1);
+    job.eventually("the first look", |job| (looks(job) == 1).then_some(()));
+    has_health(&job, "self-check");
+    // The library does not say this by itself.
+    gpus.set(0, "remap_failed", json!(true));
+    job.touch("fail");
+    job.wait().ended_with(76).said("gpu-remap: ");
+    assert_eq!(job.journal_of("generation.starting").len(), 1);
+    assert!(looks(&job) >= 2);
+}
+
+#[test]
+fn what_was_wrong_already_and_what_is_wrong_with_others_keeps_nobody_from_ranks() {
+    let (launch, gpus) = failing_once();
+    gpus.set(0, "remap_failed", json!(true));
+    let mut job = gpus.shown_to(launch).start_ready(1);
+    job.eventually("the first look", |job| (looks(job) == 1).then_some(()));
+    gpus.set(1, "remap_failed", json!(true));
+    job.touch("fail");
+    job.started(1, 2);
+    job.touch("finish");
+    job.wait().ended_with(0);
+    assert!(looks(&job) >= 2);
 }
 
 #[test]

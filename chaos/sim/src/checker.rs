@@ -130,6 +130,10 @@ pub(crate) struct Checker {
     asked_is_stored: bool,
     /// Step of the newest checkpoint that was committed.
     committed: Option<u64>,
+    /// Nodes whose record says that they are unfit, and since when it does.
+    unfit: BTreeMap<String, u64>,
+    /// A look has shown that a node is unfit.
+    ever_unfit: bool,
     finished: BTreeMap<usize, (i64, String)>,
     late: BTreeSet<usize>,
 }
@@ -163,9 +167,17 @@ impl Checker {
             registered: BTreeSet::new(),
             asked_is_stored: false,
             committed: None,
+            unfit: BTreeMap::new(),
+            ever_unfit: false,
             finished: BTreeMap::new(),
             late: BTreeSet::new(),
         }
+    }
+
+    /// A look has shown that a node is unfit on which that generation runs, or ran.
+    pub(crate) fn seen_unfit(&mut self, generation: u64) {
+        self.ever_unfit = true;
+        self.causes.add(generation, None);
     }
 
     /// Time goes on. What had to happen until now has happened.

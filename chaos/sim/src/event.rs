@@ -115,6 +115,10 @@ pub(crate) enum Event {
     Timer(Address, u64),
     /// What the leader's agent hears of the others.
     Digests(Address),
+    /// The agent looks at its node if that is due.
+    LooksAround(Address),
+    /// A look at the node shows how it is.
+    LookEnds(Address),
     ToKeeper(Address, Box<MemberEffect>),
     ToAgent(Address, Box<MemberEvent>),
     /// The agent sees a step of its workers.

@@ -42,6 +42,12 @@ pub(crate) struct Node {
     /// Until when the two directions between keeper and agent are taken; messages do not overtake one another.
     pub(crate) link_busy: [u64; 2],
     pub(crate) links: Links,
+    /// Until when whoever looks finds it unfit.
+    pub(crate) unfit_until: u64,
+    /// The last look has shown that.
+    pub(crate) seen_unfit: bool,
+    /// This agent has looked once.
+    pub(crate) looked_at: bool,
 }
 
 /// Until when the node is cut off, for each direction.

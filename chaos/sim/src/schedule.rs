@@ -208,6 +208,10 @@ pub(crate) enum FaultKind {
     WatchBroken {
         gap_ms: u64,
     },
+    /// Looks at the node find it unfit for so long.
+    NodeUnfit {
+        for_ms: u64,
+    },
     /// An exit that is long known is reported again.
     ExitRepeated,
     /// The scheduler wants the node back.
@@ -250,6 +254,12 @@ impl Schedule {
 
     pub(crate) fn all_nodes(&self) -> u32 {
         self.shape.nodes + self.shape.late_nodes
+    }
+
+    /// Whether agents look at their nodes: where that shows anything, so that what is without it stays as it is.
+    pub(crate) fn has_looks(&self) -> bool {
+        let unfit = |fault: &Fault| matches!(fault.kind, FaultKind::NodeUnfit { .. });
+        self.faults.iter().any(unfit)
     }
 
     /// Whether the job runs on a store of its own, in the one supervisor's process: nothing is fenced then.
@@ -313,6 +323,7 @@ impl FaultKind {
             Self::LeaseRevoked => "lease revoked",
             Self::LeadershipLost => "leadership lost",
             Self::WatchBroken { .. } => "watch broken",
+            Self::NodeUnfit { .. } => "node unfit",
             Self::ExitRepeated => "exit repeated",
             Self::Preempted { .. } => "preempted",
             Self::OperatorStops => "operator stops",
@@ -355,7 +366,7 @@ mod tests {
             .flat_map(|seed| Schedule::draw(seed, None).faults)
             .map(|fault| fault.kind.name())
             .collect();
-        assert_eq!(names.len(), 28, "{names:?}");
+        assert_eq!(names.len(), 29, "{names:?}");
         assert!(!names.contains(FaultKind::LeaseRevoked.name()));
     }
 }

@@ -8,6 +8,7 @@ mod faults;
 mod fences;
 mod keepers;
 mod leading;
+mod looking;
 mod outages;
 mod saving;
 mod training;
@@ -242,6 +243,8 @@ impl World {
             Event::Missed(address, scope, number) => self.missed(address, scope, number),
             Event::Timer(address, at) => self.timer(address, at),
             Event::Digests(address) => self.digests(address),
+            Event::LooksAround(address) => self.looks_around(address),
+            Event::LookEnds(address) => self.look_ends(address),
             Event::ToKeeper(address, command) => self.command(address.node, *command),
             Event::ToAgent(address, event) => self.heard(address, *event),
             Event::Stepped(address, generation, step) => self.stepped(address, generation, step),
@@ -271,6 +274,8 @@ impl World {
             | Event::Looks(address, _)
             | Event::Timer(address, _)
             | Event::Digests(address)
+            | Event::LooksAround(address)
+            | Event::LookEnds(address)
             | Event::ToAgent(address, _)
             | Event::Stepped(address, ..) => (address.node, Some(address.life)),
             Event::ToKeeper(address, _) | Event::Watchdog(address) => (address.node, None),
@@ -420,5 +425,8 @@ fn new_node(index: u32, clock: Clock) -> Node {
         left: false,
         link_busy: [0; 2],
         links: Links::default(),
+        unfit_until: 0,
+        seen_unfit: false,
+        looked_at: false,
     }
 }

@@ -137,7 +137,12 @@ fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
     let is_killed = incident.root.class() == FaultClass::Killed && incident.made_step;
     let is_about_node = matches!(
         incident.root.kind.as_str(),
-        kinds::MEMBER_LOST | kinds::WORKER_FENCED | kinds::NODE_UNFIT | kinds::GPU_FAULT
+        kinds::MEMBER_LOST
+            | kinds::WORKER_FENCED
+            | kinds::NODE_UNFIT
+            | kinds::NODE_CHECK_FAILED
+            | kinds::GPU_FAULT
+            | kinds::SWITCH_FAULT
     );
     if is_killed || is_about_node {
         return 0;
@@ -211,7 +216,9 @@ fn exit_of(root: &Finding) -> ExitReason {
     }
     match root.kind.as_str() {
         kinds::MEMBER_LOST | kinds::WORKER_FENCED => return ExitReason::Infrastructure,
-        kinds::NODE_UNFIT | kinds::GPU_FAULT => return ExitReason::Node,
+        kinds::NODE_UNFIT | kinds::NODE_CHECK_FAILED | kinds::GPU_FAULT | kinds::SWITCH_FAULT => {
+            return ExitReason::Node;
+        }
         _ => {}
     }
     match root.class() {

@@ -7,6 +7,7 @@
 mod decide;
 mod ending;
 mod event;
+mod fitness;
 mod gathering;
 mod growing;
 mod progress;
@@ -30,6 +31,7 @@ use crate::{
 };
 
 pub use event::{LeaderEffect, LeaderEvent, LeaderSettings};
+use fitness::Looks;
 use gathering::Gathering;
 use growing::Growing;
 use progress::Progress;
@@ -84,6 +86,7 @@ pub struct Leader {
     jury: Option<Arc<dyn Jury>>,
     /// What is known of the clocks of the other nodes.
     clocks: ClocksAhead,
+    looks: Looks,
 }
 
 impl Leader {
@@ -107,6 +110,7 @@ impl Leader {
             verdict: None,
             jury: None,
             clocks: ClocksAhead::new(),
+            looks: Looks::default(),
         }
     }
 
@@ -247,6 +251,7 @@ impl Leader {
             );
             return;
         };
+        self.note_looks(now);
         let ledger = self.ledger();
         match self.view.plan().cloned() {
             None => self.gather(now, &spec, ledger, None, effects),

@@ -53,10 +53,10 @@ pub use numeric::{LossFinding, LossTrouble, LossWatch};
 pub use own_steps::OwnSteps;
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
-    FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LastStep, LeaderRecord, Ledger, Location,
-    MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places, Plan, PlanMember, PlanPhase,
-    RECORD_VERSION, RecordError, Request, RequestKind, Resume, ResumePoint, SaveMeans, SaveOrder,
-    SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
+    FaultScore, FindingsRecord, Fitness, Grow, JobOutcome, JobResult, JobSpec, LastStep,
+    LeaderRecord, Ledger, Location, MemberPhase, MemberRecord, PROTOCOL_VERSION, Place, Places,
+    Plan, PlanMember, PlanPhase, RECORD_VERSION, RecordError, Request, RequestKind, Resume,
+    ResumePoint, SaveMeans, SaveOrder, SaveOutcome, WholeCheckpoint, WitnessMode, WitnessReport,
 };
 pub use stall::{
     Activity, Confidence, Culprit, Doing, KernelState, RankSigns, Stall, StallSettings, StallState,

@@ -4,6 +4,7 @@
 mod advance;
 mod event;
 mod leaving;
+mod looking;
 mod report;
 mod resume;
 mod saving;
@@ -27,6 +28,7 @@ pub use event::{
     KeeperStop, MemberEffect, MemberEvent, MemberSettings, OperatorRequest, SpawnFailure,
     WorkerObservation, WorkerState, kinds,
 };
+use looking::Looks;
 use report::Report;
 use work::Work;
 pub(crate) use work::is_fatal;
@@ -82,6 +84,9 @@ pub struct Member {
     postponed: bool,
     /// What we can vouch for in the checkpoint directory.
     checkpoints: Option<CheckpointReport>,
+    looks: Looks,
+    /// What earlier faults of the node's GPUs weigh.
+    past_faults: u64,
     work: Option<Work>,
     /// Workers of any generation that survived SIGKILL; this keeper's node is not fit for others.
     unkillable: BTreeSet<LocalRank>,
@@ -114,6 +119,8 @@ impl Member {
             name_taken_since: None,
             leave_at: None,
             wake_at: None,
+            looks: Looks::new(settings.looks_every),
+            past_faults: 0,
             settings,
             view,
             resumed: false,
@@ -295,6 +302,8 @@ impl Member {
             }
             MemberEvent::Operator(request) => self.take_in_request(now, request, effects),
             MemberEvent::Checkpoints(report) => self.checkpoints = report,
+            MemberEvent::Looked(faults) => self.take_in_look(now, faults),
+            MemberEvent::PastFaults(weight) => self.past_faults = weight,
             MemberEvent::Lease(lease) => {
                 self.settings.lease = Some(lease);
                 self.written = None;

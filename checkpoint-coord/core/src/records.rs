@@ -3,6 +3,8 @@
 
 mod checkpoint;
 mod course;
+mod fault_score;
+mod fitness;
 mod ledger;
 mod member;
 mod plan;
@@ -23,6 +25,8 @@ pub use checkpoint::{
     WholeCheckpoint,
 };
 pub use course::{Course, Place, Places};
+pub use fault_score::FaultScore;
+pub use fitness::Fitness;
 pub use ledger::{Exclusion, Ledger};
 pub use member::{
     AgentEndpoint, LastStep, Location, MemberPhase, MemberRecord, Request, RequestKind,

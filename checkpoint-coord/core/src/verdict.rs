@@ -141,14 +141,18 @@ fn adopt(root: &mut Finding, opinion: &Opinion) {
 }
 
 /// A node that is lost takes the connections of all others with it, and most programs end by that. It is noticed last,
-/// when its lease ends, but it was first: ends of workers elsewhere that can be explained by it are its consequences.
+/// when its lease ends, but it was first: ends of workers elsewhere that can be explained by it are its consequences. So it
+/// is with a node that turns out to be unfit when it is looked at, and with its own workers as well.
 fn blame_lost_nodes(findings: &mut [Finding]) {
     let lost: BTreeSet<String> = findings
         .iter()
         .filter(|finding| finding.kind == kinds::MEMBER_LOST)
         .map(|finding| finding.node.clone())
         .collect();
-    if lost.is_empty() {
+    let unfit = findings
+        .iter()
+        .any(|finding| finding.kind == kinds::NODE_CHECK_FAILED);
+    if lost.is_empty() && !unfit {
         return;
     }
     for finding in findings {

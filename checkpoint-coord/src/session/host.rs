@@ -80,6 +80,8 @@ pub enum HostEffect {
         /// Why, in words.
         reason: String,
     },
+    /// Look at this node, and answer with `Looked`; `Stopped` had better wait a moment for that.
+    Look,
     /// Send SIGKILL now to what is left of a generation.
     KillNow {
         /// Which generation.
@@ -137,6 +139,7 @@ impl HostEffect {
                 grace,
                 reason,
             },
+            MemberEffect::Look => Self::Look,
             MemberEffect::KillNow { generation } => Self::KillNow { generation },
             MemberEffect::Save { generation, order } => Self::Save { generation, order },
             MemberEffect::SaveEnded {

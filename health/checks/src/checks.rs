@@ -12,6 +12,7 @@ pub(crate) mod gpu_count;
 pub(crate) mod gpu_driver;
 pub(crate) mod gpu_ecc;
 pub(crate) mod gpu_fabric;
+pub(crate) mod gpu_history;
 pub(crate) mod gpu_lost;
 pub(crate) mod gpu_nvlink;
 pub(crate) mod gpu_pcie;
@@ -37,7 +38,21 @@ use std::time::Duration;
 use crate::profile::Profile;
 
 /// Occasions on which everything that is quick is looked at.
-const ALWAYS: &[Profile] = &Profile::ALL;
+const ALWAYS: &[Profile] = &[
+    Profile::Prolog,
+    Profile::Epilog,
+    Profile::Health,
+    Profile::Full,
+];
+/// On each occasion, and within a job: what is quick, and says for sure that a node cannot train.
+const ALSO_IN_JOBS: &[Profile] = &Profile::ALL;
+/// The same, but not when a job has ended.
+const IN_JOBS_BUT_EPILOG: &[Profile] = &[
+    Profile::Prolog,
+    Profile::Health,
+    Profile::Job,
+    Profile::Full,
+];
 /// Occasions on which no job should be there.
 const BETWEEN_JOBS: &[Profile] = &[Profile::Prolog, Profile::Epilog, Profile::Full];
 /// Occasions on which there is time.

@@ -53,7 +53,7 @@ mod garbage;
 mod testing;
 
 pub use mount_probe::{MountAnswer, probe_mount};
-pub use node::{Node, Nvml};
+pub use node::{Node, Nvml, PastFaults};
 pub use outcome::{Problem, Status};
 pub use outside::{Ended, How, KernelClock, Outside, Work};
 pub use plan::{Plan, UnknownCheck};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node that is checked.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,19 @@ pub struct Node {
     pub nvml: Nvml,
     /// The GPUs that matter, by index, UUID or PCI address, such as those of the job whose prolog this is; absent for all.
     pub gpus: Option<Vec<String>>,
+    /// What is remembered of the GPUs' earlier faults, by UUID.
+    pub past_faults: BTreeMap<String, PastFaults>,
     /// What checks may not do themselves.
     pub outside: Arc<dyn Outside>,
+}
+
+/// What a GPU has done before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastFaults {
+    /// What its faults weigh by now, in hundredths of a fresh one.
+    pub hundredths: u64,
+    /// The last of them, in words.
+    pub last: String,
 }
 
 /// NVIDIA's management library.
@@ -50,6 +62,7 @@ impl fmt::Debug for Node {
             .field("state", &self.state)
             .field("nvml", &self.nvml)
             .field("gpus", &self.gpus)
+            .field("past_faults", &self.past_faults)
             .finish_non_exhaustive()
     }
 }
@@ -63,6 +76,7 @@ impl Node {
             state: None,
             nvml: Nvml::default(),
             gpus: None,
+            past_faults: BTreeMap::new(),
             outside,
         }
     }

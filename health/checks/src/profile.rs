@@ -16,13 +16,21 @@ pub enum Profile {
     Epilog,
     /// From time to time, beside running jobs.
     Health,
+    /// Within a job: while its workers are stopped to be restarted, and on spares.
+    Job,
     /// Everything, for a person, on a node without a job.
     Full,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Prolog, Self::Epilog, Self::Health, Self::Full];
+    pub const ALL: [Self; 5] = [
+        Self::Prolog,
+        Self::Epilog,
+        Self::Health,
+        Self::Job,
+        Self::Full,
+    ];
 
     /// As it is written on a command line and in a file.
     pub const fn name(self) -> &'static str {
@@ -30,6 +38,7 @@ impl Profile {
             Self::Prolog => "prolog",
             Self::Epilog => "epilog",
             Self::Health => "health",
+            Self::Job => "job",
             Self::Full => "full",
         }
     }
@@ -44,13 +53,14 @@ impl Profile {
         match self {
             Self::Prolog | Self::Epilog => Duration::from_secs(10),
             Self::Health => Duration::from_secs(50),
+            Self::Job => Duration::from_secs(5),
             Self::Full => Duration::from_mins(5),
         }
     }
 
     /// Whether jobs may be running on the node at that time.
     pub const fn is_beside_jobs(self) -> bool {
-        matches!(self, Self::Health)
+        matches!(self, Self::Health | Self::Job)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::checks;
 use crate::spec::Spec;
 
 /// All checks that are built in.
-pub static CHECKS: [&Spec; 27] = [
+pub static CHECKS: [&Spec; 28] = [
     &checks::gpu_driver::SPEC,
     &checks::gpu_count::SPEC,
     &checks::gpu_lost::SPEC,
@@ -18,6 +18,7 @@ pub static CHECKS: [&Spec; 27] = [
     &checks::gpu_throttle::SPEC,
     &checks::gpu_temperature::SPEC,
     &checks::gpu_persistence::SPEC,
+    &checks::gpu_history::SPEC,
     &checks::gpu_processes::SPEC,
     &checks::infiniband::SPEC,
     &checks::infiniband_counters::SPEC,

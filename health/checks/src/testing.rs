@@ -13,7 +13,7 @@ use steadfast_health::nvml::{
 use tempfile::TempDir;
 
 use crate::outside::{Ended, How, KernelClock, Outside, Work};
-use crate::{CheckResult, Node, Plan, Profile, Settings, Status};
+use crate::{CheckResult, Node, PastFaults, Plan, Profile, Settings, Status};
 
 /// A node that was made for a test.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(crate) struct Made {
     settings: String,
     profile: Profile,
     gpus: Option<Vec<String>>,
+    past_faults: BTreeMap<String, PastFaults>,
 }
 
 /// What other processes would say.
@@ -78,6 +79,7 @@ impl Made {
             settings: String::new(),
             profile: Profile::Full,
             gpus: None,
+            past_faults: BTreeMap::new(),
         }
     }
 
@@ -134,6 +136,14 @@ impl Made {
         self
     }
 
+    /// Faults of a GPU that somebody remembers, in hundredths.
+    pub(crate) fn past_faults(mut self, gpu: u32, hundredths: u64) -> Made {
+        let last = "XID 79 on made".to_owned();
+        let faults = PastFaults { hundredths, last };
+        self.past_faults.insert(format!("GPU-{gpu}"), faults);
+        self
+    }
+
     pub(crate) fn profile(mut self, profile: Profile) -> Made {
         self.profile = profile;
         self
@@ -150,6 +160,7 @@ impl Made {
         node.root = self.directory.path().to_owned();
         node.state = Some(self.directory.path().join("state/checks.json"));
         node.gpus.clone_from(&self.gpus);
+        node.past_faults.clone_from(&self.past_faults);
         let settings = Settings::parse("checks.toml".as_ref(), &self.settings).unwrap();
         let names: Vec<String> = checks.iter().map(|name| (*name).to_owned()).collect();
         let plan = Plan::new(self.profile, settings, node);

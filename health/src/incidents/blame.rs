@@ -71,6 +71,7 @@ pub fn blame<'a>(
     }
     finding.role = FaultRole::Cause.into();
     finding.fingerprint = cause.fingerprint();
+    finding.device = cause.event.uuid.clone().unwrap_or_default();
     if cause.at_ns != 0 && cause.at_ns < finding.monotonic_ns {
         let earlier_ms = (finding.monotonic_ns - cause.at_ns) / 1_000_000;
         finding.monotonic_ns = cause.at_ns;

@@ -12,6 +12,8 @@ use crate::xid::{Cause, RecoveryAction};
 
 /// What the core knows the finding by.
 const KIND: &str = "gpu.fault";
+/// The same where it is about switches, which more than this node may hang on.
+const SWITCH: &str = "switch.fault";
 
 impl Judged {
     /// The GPU or switch that cannot be used any more as it is, if that is what the event says.
@@ -41,7 +43,8 @@ impl Judged {
             _ => (None, format!("{title}: {meaning}")),
         };
         Finding {
-            kind: KIND.to_owned(),
+            kind: if self.is_about_switch() { SWITCH } else { KIND }.to_owned(),
+            device: self.event.uuid.clone().unwrap_or_default(),
             class: self.fault_class().into(),
             role: FaultRole::Cause.into(),
             local_rank,

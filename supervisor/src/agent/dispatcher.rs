@@ -17,6 +17,7 @@ mod opening;
 mod progress;
 mod requests;
 mod saving;
+mod self_check;
 mod stall;
 
 use std::os::fd::OwnedFd;
@@ -44,6 +45,7 @@ use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
 use super::saving::SaveDesk;
+use super::self_check::SelfCheck;
 use super::stall::{Council, Enquiry, StallDesk};
 use super::{AgentError, launch};
 use crate::clock;
@@ -55,6 +57,7 @@ use crate::output::{OutputEvent, Outputs};
 use crate::redact;
 use crate::settings::Settings;
 
+use self::self_check::StopReport;
 pub(super) use self::stall::activity;
 
 /// How often the workers are looked at for signs that they are about to be gone.
@@ -91,6 +94,10 @@ struct Agent {
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,
+    self_check: SelfCheck,
+    held_report: Option<StopReport>,
+    /// What the core was told of earlier faults of the GPUs.
+    told_past: u64,
     reservation: Option<Reservation>,
     ending: Option<JobResult>,
     over: bool,
@@ -134,6 +141,7 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             Ok(()) = agent.known_peers.changed() => agent.on_known_peers(),
             arrived = next_of_peers(&mut agent.peering) => agent.on_peers(arrived).await?,
             Some(event) = next_of_etcd(&mut agent.managed_etcd) => agent.on_managed_etcd(event)?,
+            event = agent.self_check.next() => agent.on_self_check(event).await?,
             event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
@@ -321,6 +329,7 @@ impl Agent {
     fn beat(&mut self) -> Result<(), AgentError> {
         self.close_incidents();
         self.look_after_probe()?;
+        self.look_at_node();
         self.ask(&Request::Alive, Vec::new())
     }
 

@@ -43,6 +43,7 @@ pub(super) fn member_settings(
             topology: settings.topology.clone(),
         },
         agent,
+        looks_every: settings.self_check.as_ref().map(|looks| looks.every),
         ..MemberSettings::new(Keys::new(&settings.job), node, incarnation, spec(settings))
     }
 }

@@ -21,6 +21,7 @@ use self::processes::WorkerProcesses;
 use self::report::{closed_fields, fields, words};
 use super::launch::Inherited;
 use crate::clock;
+use crate::fault_book::FaultBook;
 use crate::keeper::protocol::{ExitRecord, WorkerView};
 use crate::settings::{KernelLogSource, Settings};
 
@@ -122,6 +123,22 @@ impl NodeWatch {
         PciAddress::parse(gpu).is_some_and(|pci| self.owners.of(pci) != Owner::Other)
     }
 
+    /// What earlier faults of the job's GPUs weigh: those of the one that has had most.
+    pub(super) fn past_faults(&self, book: &FaultBook) -> u64 {
+        let ours = self.gpus.all().iter();
+        let ours = ours.filter(|gpu| self.owners.of(gpu.pci) != Owner::Other);
+        let weights = ours.filter_map(|gpu| Some(book.of(gpu.uuid.as_ref()?)?.0));
+        weights.max().unwrap_or(0)
+    }
+
+    /// The addresses of the GPUs that may be the job's; absent while no GPU is known.
+    pub(super) fn our_gpus(&self) -> Option<Vec<String>> {
+        let ours = self.gpus.all().iter().map(|gpu| gpu.pci);
+        let ours = ours.filter(|pci| self.owners.of(*pci) != Owner::Other);
+        let ours: Vec<String> = ours.map(|pci| pci.to_string()).collect();
+        (!ours.is_empty()).then_some(ours)
+    }
+
     /// The GPUs whose firmware does not answer: a call about one would hang.
     pub(super) fn unresponsive(&self) -> BTreeSet<PciAddress> {
         self.incidents.unresponsive()
@@ -221,10 +238,14 @@ impl NodeWatch {
     /// Takes in an event, and says what follows from it. `told` says that an earlier agent has told the user already.
     pub(super) fn take(
         &mut self,
-        sighting: Sighting,
+        mut sighting: Sighting,
         told: bool,
         active: Option<u64>,
     ) -> Consequences {
+        if sighting.event.uuid.is_none() {
+            let pci = sighting.event.pci();
+            sighting.event.uuid = pci.and_then(|pci| self.gpus.by_pci(pci)?.uuid.clone());
+        }
         let Some(judged) = self.incidents.take(sighting) else {
             return Consequences::default();
         };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_checks::{Nvml, Profile};
 
 use crate::config::Host;
+use crate::fault_book;
 
 /// The configuration where nobody names another.
 const CONFIG: &str = "etc/steadfast/checks.toml";
@@ -37,6 +38,8 @@ pub(crate) struct Inquiry {
     pub(crate) state: Option<PathBuf>,
     /// NVIDIA's library.
     pub(crate) nvml: Nvml,
+    /// Where the node service remembers faults of GPUs.
+    pub(crate) gpu_faults: PathBuf,
     /// The GPUs that matter, by index, UUID or PCI address; absent for all.
     pub(crate) gpus: Option<Vec<String>>,
 }
@@ -88,6 +91,7 @@ impl Inquiry {
                 Some("auto") | None => Nvml::Installed,
                 Some(file) => Nvml::At(host.working_dir.join(file)),
             },
+            gpu_faults: fault_book::place(host, None),
             gpus: None,
         }
     }

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::config::{Host, parse};
+use crate::fault_book;
 use crate::health_service::{Request, Serve, USUAL_SOCKET};
 
 const EXAMPLES: &str = "\
@@ -53,6 +54,16 @@ fn serve() -> Command {
                 .help("NVIDIA's management library"),
         )
         .arg(
+            Arg::new("gpu-faults")
+                .long("gpu-faults")
+                .value_name("FILE")
+                .value_parser(ValueParser::path_buf())
+                .help(
+                    "Where faults of GPUs are remembered over jobs and restarts, for checks and jobs \
+                     [env: STEADFAST_GPU_FAULTS] [default: /var/lib/steadfast/gpu-faults.json]",
+                ),
+        )
+        .arg(
             Arg::new("detach")
                 .long("detach")
                 .action(ArgAction::SetTrue)
@@ -87,6 +98,8 @@ pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap
         socket,
         kernel_log: path("kernel-log")?,
         state_dir: path("state-dir")?,
+        gpu_faults: fault_book::place(host, matches.get_one::<PathBuf>("gpu-faults")),
+        node: host.hostname.clone(),
         nvml: matches.get_one("nvml").cloned().ok_or_else(missing)?,
         detach: matches.get_flag("detach"),
     }))

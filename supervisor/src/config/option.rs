@@ -71,6 +71,9 @@ pub(crate) enum Key {
     KernelLogTrust,
     XidPolicy,
     Nvml,
+    SelfCheck,
+    SelfCheckEvery,
+    SelfCheckWait,
 }
 
 /// One option of `steadfast run`, as a flag, as an environment variable and as a key of a configuration file.

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 64] = [
+pub(crate) static OPTIONS: [OptionSpec; 67] = [
     option(
         Key::Job,
         "job",
@@ -619,6 +619,35 @@ pub(crate) static OPTIONS: [OptionSpec; 64] = [
     )
     .kind(Kind::Text, "auto|off|FILE")
     .default("auto"),
+    option(
+        Key::SelfCheck,
+        "self-check",
+        Group::Node,
+        "Whether the node is looked at with the checks of the profile `job` (`steadfast check`): when its supervisor starts, \
+         whenever workers are stopped to be restarted, and from time to time while it is a spare. A node that is found \
+         unfit gets no ranks while it is; what was wrong already when the job began does not count, and a check that \
+         fails to tell counts against nobody. `auto` does it where there are GPUs, InfiniBand or a configuration of checks.",
+    )
+    .kind(Kind::Text, "auto|on|off")
+    .default("auto"),
+    option(
+        Key::SelfCheckEvery,
+        "self-check-every",
+        Group::Node,
+        "Time between two looks at a node that is a spare. It gets ranks only while its last look is not older than three \
+         times this.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("1m"),
+    option(
+        Key::SelfCheckWait,
+        "self-check-wait",
+        Group::Node,
+        "How long a restart waits for the look at the node at most, counted from when its workers began to be stopped. A \
+         fault that is found later ends the generation that has begun meanwhile.",
+    )
+    .kind(Kind::Duration, "DURATION")
+    .default("2s"),
 ];
 
 #[cfg(test)]

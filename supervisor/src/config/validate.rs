@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::host::Host;
 use super::option::Key;
 use super::values::{Origin, Value, Values};
-use super::{devices, directories, duration, nodes, parse, variables};
+use super::{devices, directories, duration, nodes, parse, self_check, variables};
 use crate::exit_code::ExitCodes;
 use crate::settings::{
     Checkpoints, InnerLauncher, LayoutChoice, LogSettings, Mode, PerRank, Settings, SlurmStep,
@@ -136,6 +136,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         run_directory.push(&node);
     }
     let log = log_settings(host, &values, &run_directory)?;
+    let nvml = values.require(Key::Nvml, parse::nvml)?;
     let settings = Settings {
         mode,
         node,
@@ -183,7 +184,8 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         kernel_log_trusts_anyone: values.require(Key::KernelLogTrust, parse::kernel_log_trust)?,
         xid_policy: values.parse(Key::XidPolicy, parse::xid_policy)?,
         fault_rules: values.parse(Key::FaultRules, parse::fault_rules)?,
-        nvml: values.require(Key::Nvml, parse::nvml)?,
+        self_check: self_check::read(host, &values, &nvml)?,
+        nvml,
         inner_launcher,
         notes,
     };

@@ -27,6 +27,7 @@ use crate::clock;
 use crate::config::Host;
 use crate::console_line::say;
 use crate::exit_code::ExitCode;
+use crate::fault_book;
 use crate::settings::NvmlUse;
 
 /// Exit code when the service cannot be reached, or cannot serve.
@@ -55,6 +56,10 @@ pub(crate) struct Serve {
     pub(crate) kernel_log: PathBuf,
     /// Where Slurm's prolog leaves its records of jobs.
     pub(crate) state_dir: PathBuf,
+    /// Name of the node.
+    pub(crate) node: String,
+    /// Where faults of GPUs are remembered.
+    pub(crate) gpu_faults: PathBuf,
     /// NVIDIA's library.
     pub(crate) nvml: NvmlUse,
     /// Whether to leave a process behind that serves, and to end when it does.
@@ -140,6 +145,7 @@ fn be_the_service(serve: &Serve) -> Result<(), ServeError> {
         serve.kernel_log.clone(),
         serve.state_dir.clone(),
         NvmlWatch::new(&serve.nvml),
+        fault_book::Keeper::open(serve.gpu_faults.clone(), serve.node.clone()),
     );
     let served = runtime.block_on(async {
         let listener = listen(&serve.socket)?;
@@ -234,6 +240,7 @@ fn detach(host: &Host, serve: &Serve) -> Result<(), ServeError> {
         ("--socket", &serve.socket),
         ("--kernel-log", &serve.kernel_log),
         ("--state-dir", &serve.state_dir),
+        ("--gpu-faults", &serve.gpu_faults),
     ] {
         words.extend([flag.into(), path.into()]);
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use steadfast_health::gpus::NodeGpus;
 use steadfast_health::incidents::{Incidents, Reporter, Sighting};
-use steadfast_health::kernel_log::Stamp;
-use steadfast_health::nvml::Report;
+use steadfast_health::kernel_log::{PciAddress, Stamp};
+use steadfast_health::nvml::{self, Report};
 use steadfast_health::xid::{Judge, Policy};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -23,6 +23,7 @@ use super::access::{Node, Viewer, groups_of, open_devices};
 use super::log_reader::{FromLog, Item};
 use super::protocol::{Hello, LONGEST_HELLO, Message, VERSION};
 use crate::agent::nvml_watch::{FromProbe, NvmlWatch};
+use crate::fault_book;
 use crate::slurm::hooks::JobRecord;
 
 /// Lines that are kept for clients that come later.
@@ -50,8 +51,11 @@ pub(super) struct Server {
     nvml: NvmlWatch,
     /// What the driver's library has said and still holds.
     gpus: GpuState,
-    /// Judges what the log says only to know which GPUs are not to be asked about.
+    /// Judges what is reported: to know which GPUs are not to be asked about, and what is to be remembered of them.
     incidents: Incidents,
+    faults: fault_book::Keeper,
+    /// It was said that faults are not remembered.
+    forgets: bool,
     live: broadcast::Sender<Live>,
     clients: Rc<std::cell::RefCell<BTreeMap<u32, usize>>>,
 }
@@ -101,10 +105,17 @@ impl Drop for Place {
 }
 
 impl Server {
-    pub(super) fn new(log: PathBuf, state_dir: PathBuf, nvml: NvmlWatch) -> Server {
+    pub(super) fn new(
+        log: PathBuf,
+        state_dir: PathBuf,
+        nvml: NvmlWatch,
+        faults: fault_book::Keeper,
+    ) -> Server {
         let driver = NodeGpus::read(Path::new("/")).driver;
         Server {
             nvml,
+            faults,
+            forgets: false,
             gpus: GpuState::default(),
             incidents: Incidents::new(Judge::new(Policy::default()), driver),
             log,
@@ -161,6 +172,9 @@ impl Server {
                 if let Some(text) = self.nvml.note(&report).and_then(|news| news.say) {
                     crate::console_line::say(&text);
                 }
+                if let Some(sighting) = self.sighting(&report) {
+                    self.judge(sighting);
+                }
                 self.gpus.note(report)
             }
             FromProbe::Gone(reason) => {
@@ -176,7 +190,7 @@ impl Server {
     fn note(&mut self, news: FromLog) {
         let live = match news {
             FromLog::Line(item) => {
-                self.judge(&item);
+                self.judge_line(&item);
                 if self.history.len() >= HISTORY {
                     self.history.pop_front();
                     self.lost += 1;
@@ -202,7 +216,7 @@ impl Server {
         let _heard = self.live.send(live);
     }
 
-    fn judge(&mut self, item: &Item) {
+    fn judge_line(&mut self, item: &Item) {
         if item.event.header.injected() {
             return;
         }
@@ -210,12 +224,43 @@ impl Server {
             Some(Stamp::SinceBoot(time)) => u64::try_from(time.as_nanos()).unwrap_or(0),
             _ => item.line.read_ns,
         };
-        let _only_for_a_job = self.incidents.take(Sighting {
+        self.judge(Sighting {
             event: item.event.clone(),
             at_ns: stamp,
             reporter: Reporter::KernelLog,
         });
+    }
+
+    /// What the driver's library says that the kernel log says as well.
+    fn sighting(&self, report: &Report) -> Option<Sighting> {
+        match report {
+            Report::Xid { gpu, code, at_ns } => nvml::xid(self.nvml.identity(gpu)?, *code, *at_ns),
+            Report::Lost { gpu, at_ns } => nvml::lost(self.nvml.identity(gpu)?, *at_ns),
+            _ => None,
+        }
+    }
+
+    fn judge(&mut self, mut sighting: Sighting) {
+        if sighting.event.uuid.is_none() {
+            sighting.event.uuid = self.uuid_of(sighting.event.pci());
+        }
+        if let Some(judged) = self.incidents.take(sighting)
+            && let Err(error) = self.faults.note(&judged)
+            && !std::mem::replace(&mut self.forgets, true)
+        {
+            crate::console_line::say(&format!(
+                "faults of GPUs are not remembered beyond this service: {error}"
+            ));
+        }
         self.nvml.keep_quiet_about(&self.incidents.unresponsive());
+    }
+
+    fn uuid_of(&self, pci: Option<PciAddress>) -> Option<String> {
+        let pci = pci?;
+        let told = self.nvml.identity(&pci.to_string());
+        let told = told.map(|gpu| gpu.uuid.clone());
+        let told = told.filter(|uuid| !uuid.is_empty());
+        told.or_else(|| NodeGpus::read(Path::new("/")).by_pci(pci)?.uuid.clone())
     }
 
     /// Lets a client in, or tells it why not.

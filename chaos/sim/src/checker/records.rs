@@ -170,6 +170,16 @@ impl Checker {
             let message = format!("{node} got ranks again though a worker on it cannot be killed");
             return self.violation("bad node", message);
         }
+        // The job begins on whatever is there.
+        let known = |node: &&String| {
+            let since = self.unfit.get(*node);
+            since.is_some_and(|since| self.causes.is_known(*since))
+        };
+        let unfit = plan.keepers().map(|(node, _)| node).find(known);
+        if let Some(node) = unfit.filter(|_| plan.generation > 1) {
+            let message = format!("{node} got ranks though it has said that it is unfit");
+            return self.violation("unfit node", message);
+        }
         self.stops_are_heeded(&format!("generation {} was begun", plan.generation))
     }
 
@@ -213,10 +223,23 @@ impl Checker {
     fn member_stored(&mut self, node: &str, entry: Option<&KeyValue>, author: &Author) -> Checked {
         let Some(entry) = entry else {
             self.registered.remove(node);
+            self.unfit.remove(node);
             return self.record_gone(node, author);
         };
         if !self.registered.contains(node) {
             self.registered.insert(node.to_owned());
+        }
+        let record: Value = if entry.value.contains("\"fitness\":") {
+            serde_json::from_str(&entry.value).unwrap_or_default()
+        } else {
+            Value::Null
+        };
+        let faults = record["fitness"]["faults"].as_array();
+        if faults.is_some_and(|faults| !faults.is_empty()) {
+            let since = self.unfit.entry(node.to_owned());
+            since.or_insert(self.now);
+        } else {
+            self.unfit.remove(node);
         }
         // Cheaper than to read every record.
         if entry.value.contains("\"stop\":") {

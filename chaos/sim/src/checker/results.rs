@@ -44,7 +44,7 @@ impl Checker {
             "stopped" => self.violation("result", "nobody asked the job to stop".to_owned()),
             "failed" => match (rule, &self.plan) {
                 ("not_enough_nodes", _) => Ok(()),
-                ("node_at_fault", _) if !self.stuck_keepers.is_empty() => Ok(()),
+                ("node_at_fault", _) if !self.stuck_keepers.is_empty() || self.ever_unfit => Ok(()),
                 ("node_at_fault", _) => self.violation(
                     "result",
                     "a node was blamed, but every worker could be killed".to_owned(),

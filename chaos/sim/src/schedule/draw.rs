@@ -17,8 +17,9 @@ pub(super) fn schedule(seed: u64, nodes: Option<u32>) -> Schedule {
     let pace = draw_pace(&mut random);
     let program_fails_at = random.chance(6).then(|| random.between(1, shape.steps));
     let window_ms = window(&shape, &pace);
-    let faults = draw_faults(&mut random, &shape, window_ms);
+    let mut faults = draw_faults(&mut random, &shape, window_ms);
     let heal_ms = window_ms + random.between(0, LONGEST_FAULT_MS / 3);
+    faults.extend(draw_unfitness(&mut random, &shape, window_ms));
     Schedule {
         version: SCHEDULE_VERSION,
         seed,
@@ -215,6 +216,25 @@ fn draw_faults(random: &mut Random, shape: &Shape, window_ms: u64) -> Vec<Fault>
         });
     }
     faults
+}
+
+/// Nodes that turn out to be unfit when they are looked at. Drawn last, so that what came before is what it was without it.
+fn draw_unfitness(random: &mut Random, shape: &Shape, window_ms: u64) -> Vec<Fault> {
+    let count = if random.chance(15) {
+        random.between(1, 4)
+    } else {
+        0
+    };
+    let last_node = shape.nodes + shape.late_nodes - 1;
+    let one = |_| Fault {
+        at_ms: random.between(0, window_ms),
+        in_restart: None,
+        node: random.small(0, last_node),
+        kind: FaultKind::NodeUnfit {
+            for_ms: away(random),
+        },
+    };
+    (0..count).map(one).collect()
 }
 
 /// How long something is away: around the lease, the witness window and the patience of those who wait.

@@ -10,6 +10,7 @@ use steadfast_core::{
     Revision, Transaction, WitnessMode,
 };
 
+use super::looking::EVERY_MS;
 use super::{Checked, MS, World};
 use crate::agent::{Agent, Session};
 use crate::event::{Address, Event, Request, Scope};
@@ -60,6 +61,10 @@ impl World {
             life: node.life,
         };
         self.note(|| format!("node-{index}: agent {} starts", address.life));
+        if self.schedule.has_looks() {
+            self.nodes[index].looked_at = false;
+            self.after(MS, Event::LooksAround(address));
+        }
         self.send(address, Request::Open);
         Ok(())
     }
@@ -261,6 +266,10 @@ impl World {
                 Ok(())
             }
             MemberEffect::Say(_) => Ok(()),
+            MemberEffect::Look => {
+                self.looks_at_itself(address);
+                Ok(())
+            }
             MemberEffect::Finish(result) => {
                 let code = i64::from(result.exit_code());
                 let rule = serde_json::to_value(result.rule).unwrap_or_default();
@@ -269,6 +278,12 @@ impl World {
             command => {
                 if let MemberEffect::Stop { reason, .. } = &command {
                     self.checker.stops_on_request(address.node, reason)?;
+                }
+                if let MemberEffect::Start { plan } = &command
+                    && self.nodes[address.node].seen_unfit
+                {
+                    // The leader cannot have known.
+                    self.checker.seen_unfit(plan.generation.0);
                 }
                 if matches!(command, MemberEffect::Start { .. })
                     && let Some(session) = self.session_mut(address)
@@ -554,6 +569,10 @@ impl World {
             shared: !self.schedule.is_alone(),
             boot: format!("{index}-{}", node.boot),
             machine: format!("{index}"),
+            looks_every: self
+                .schedule
+                .has_looks()
+                .then(|| Duration::from_millis(EVERY_MS)),
             ..MemberSettings::new(self.keys.clone(), name, Incarnation(node.incarnation), spec)
         }
     }

@@ -109,6 +109,10 @@ impl World {
                 self.mark(index, worker, kind);
                 Ok(())
             }
+            FaultKind::NodeUnfit { for_ms } => {
+                self.becomes_unfit(index, kind, for_ms);
+                Ok(())
+            }
             FaultKind::ExitRepeated => {
                 self.exit_repeated(index, kind);
                 Ok(())

@@ -41,7 +41,8 @@ impl World {
             MemberEffect::Save { generation, order } => {
                 self.asked_to_save(index, generation.0, order);
             }
-            MemberEffect::Write(_)
+            MemberEffect::Look
+            | MemberEffect::Write(_)
             | MemberEffect::SaveEnded { .. }
             | MemberEffect::Postpone { .. }
             | MemberEffect::Say(_)

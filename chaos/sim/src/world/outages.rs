@@ -163,6 +163,7 @@ impl World {
             let now = self.now;
             let node = &mut self.nodes[index];
             node.links = crate::node::Links::default();
+            node.unfit_until = node.unfit_until.min(now);
             let was_paused = node.is_paused(now);
             node.paused_until = node.paused_until.min(now);
             let life = node.life;

@@ -220,7 +220,8 @@ impl Member {
                 tell(events, stopped).await;
             }
             HostEffect::Finish(_) => self.note(What::End)?,
-            HostEffect::KillNow { .. }
+            HostEffect::Look
+            | HostEffect::KillNow { .. }
             | HostEffect::Fence { .. }
             | HostEffect::Save { .. }
             | HostEffect::SaveEnded { .. }

@@ -4,6 +4,7 @@
 use steadfast_proto::v1::{FaultClass, Finding};
 
 use super::ending::{Ending, stopped};
+use super::fitness::{charge_hardware, exclude_broken};
 use super::standing::Standing;
 use super::{LeaderEffect, LeaderState, saving};
 use crate::judgement::{Incident, Ruling, judge, note_progress};
@@ -59,7 +60,8 @@ impl Leader {
         ledger.judged = plan.generation;
         self.exclude_unkillable(plan, &mut ledger);
         let mut findings = self.view.findings_of(plan.generation);
-        exclude_unfit(&findings, &mut ledger);
+        exclude_broken(plan, &findings, &mut ledger);
+        charge_hardware(&findings, &mut ledger);
         count_losses(standings, &mut ledger);
         findings.extend(lost_findings(plan, standings));
         let verdict = find_root_cause(findings, &self.clocks, |findings| {
@@ -194,21 +196,6 @@ impl Leader {
                 (record.incarnation == place.incarnation).then_some(record)
             })
             .filter(|record| record.generation == plan.generation)
-    }
-}
-
-/// Nodes of which a detector says that they must not be used any more.
-fn exclude_unfit(findings: &[Finding], ledger: &mut Ledger) {
-    for finding in findings {
-        if matches!(finding.kind.as_str(), kinds::NODE_UNFIT | kinds::GPU_FAULT) {
-            ledger.excluded.insert(
-                NodeName(finding.node.clone()),
-                Exclusion {
-                    generation: Generation(finding.generation),
-                    reason: finding.summary.clone(),
-                },
-            );
-        }
     }
 }
 

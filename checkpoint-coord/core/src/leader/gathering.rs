@@ -118,7 +118,7 @@ impl Leader {
         self.note_arrivals(now);
         let witness_ms = previous.map_or(0, |plan| plan.witness_ms);
         let places = previous.map_or(&[][..], |plan| &plan.members);
-        let candidates = self.candidates(now, spec, &ledger);
+        let candidates = self.candidates(now, spec, &ledger, places);
         let there = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
         if let Some(until) = self.paused_until(now, &ledger) {
             self.wake(until);
@@ -156,12 +156,17 @@ impl Leader {
                     self.publish(next, &ledger, remark, effects);
                 }
             }
-            Choice::Wait(until, reason) => {
+            Choice::Wait(until, mut reason) => {
+                reason.push_str(&self.unfit_remark(&ledger));
                 let release = self.next_release(now, &ledger);
                 self.wake(release.map_or(until, |at| at.min(until)));
                 self.await_members((ledger, last, there), spec, reason, effects);
             }
-            Choice::GiveUp => self.end(last, &ledger, too_few(spec, there), effects),
+            Choice::GiveUp => {
+                let mut ending = too_few(spec, there);
+                ending.message.push_str(&self.unfit_remark(&ledger));
+                self.end(last, &ledger, ending, effects);
+            }
         }
     }
 
@@ -178,11 +183,14 @@ impl Leader {
     /// Too few members for now.
     fn await_members(
         &mut self,
-        (ledger, last, there): (Ledger, Generation, u32),
+        (mut ledger, last, there): (Ledger, Generation, u32),
         spec: &JobSpec,
         reason: String,
         effects: &mut Vec<LeaderEffect>,
     ) {
+        if !self.settings.shared {
+            self.exclude_for_good(last, &mut ledger);
+        }
         let hopeless = !self.settings.shared && !ledger.excluded.is_empty();
         if hopeless && spec.size_with(there).is_none() {
             return self.end(last, &ledger, node_at_fault(&ledger), effects);
@@ -196,35 +204,59 @@ impl Leader {
         }
     }
 
-    /// Members that can take part in a new generation.
+    /// Members that can take part in a new generation, as far as what they run and what they did goes.
     pub(super) fn usable(&self, ledger: &Ledger) -> BTreeMap<&NodeName, &MemberRecord> {
         self.view
             .members()
             .iter()
             .map(|(node, record)| (node, &*record.value))
-            .filter(|(node, record)| {
+            .filter(|(_, record)| {
                 // One whose worker survived SIGKILL may have been away when its generation was judged.
                 record.slots > 0
                     && record.unkillable.is_empty()
-                    && !ledger.excluded.contains_key(*node)
+                    && !is_excluded(record, ledger)
                     && !is_leaving(record)
                     && matches!(record.phase, MemberPhase::Idle | MemberPhase::Stopped)
             })
             .collect()
     }
 
-    /// Nodes for the next generation. Better one that comes and goes than none.
-    fn candidates(&self, now: Instant, spec: &JobSpec, ledger: &Ledger) -> BTreeSet<NodeName> {
+    /// Nodes for the next generation. Better one that comes and goes than none, but never one that is unfit; and none whose
+    /// GPUs fail again and again where as many can be had without it.
+    fn candidates(
+        &self,
+        now: Instant,
+        spec: &JobSpec,
+        ledger: &Ledger,
+        last: &[PlanMember],
+    ) -> BTreeSet<NodeName> {
         let usable = self.usable(ledger);
         let free = |node: &NodeName| {
             self.quarantined_until(node, ledger)
                 .is_none_or(|until| now >= until)
         };
-        let all = usable.keys().copied().cloned();
-        let steady: BTreeSet<NodeName> = all.clone().filter(free).collect();
-        let enough =
-            u32::try_from(steady.len()).map_or(true, |there| spec.size_with(there).is_some());
-        if enough { steady } else { all.collect() }
+        let size = |nodes: &BTreeSet<NodeName>| {
+            spec.size_with(u32::try_from(nodes.len()).unwrap_or(u32::MAX))
+        };
+        let such = |wanted: &dyn Fn(&MemberRecord) -> bool| -> BTreeSet<NodeName> {
+            let members = usable.iter().filter(|(_, record)| wanted(record));
+            members.map(|(node, _)| (*node).clone()).collect()
+        };
+        let fit = |record: &MemberRecord| self.is_fit(now, record, last);
+        let steady = such(&|record| fit(record) && free(&record.node));
+        let proven = such(&|record| {
+            fit(record) && free(&record.node) && !Self::is_repeat_offender(record, ledger)
+        });
+        if size(&steady).is_some() {
+            let as_many = size(&proven) == size(&steady);
+            return if as_many { proven } else { steady };
+        }
+        let fit = such(&fit);
+        if last.is_empty() && size(&fit).is_none() {
+            such(&|_| true)
+        } else {
+            fit
+        }
     }
 
     /// Until when a node that was lost again and again gets no rank, if it must wait.
@@ -269,6 +301,13 @@ impl Leader {
         let first = members.values().next()?;
         all.then(|| first.value.request.clone()).flatten()
     }
+}
+
+/// Whether the node must not be used any more, by itself or for what it hangs on.
+fn is_excluded(record: &MemberRecord, ledger: &Ledger) -> bool {
+    let domain = record.location.nvlink_domain();
+    ledger.excluded.contains_key(&record.node)
+        || domain.is_some_and(|domain| ledger.excluded_domains.contains_key(&domain))
 }
 
 fn is_leaving(record: &MemberRecord) -> bool {

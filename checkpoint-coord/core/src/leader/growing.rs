@@ -32,6 +32,7 @@ impl Leader {
         let newcomers: Vec<_> = usable
             .keys()
             .filter(|node| !planned.contains(*node))
+            .filter(|node| self.is_fit(now, usable[*node], &plan.members))
             .map(|node| self.quarantined_until(node, &ledger).filter(|at| *at > now))
             .collect();
         let kept_out = newcomers.iter().flatten().min().copied();

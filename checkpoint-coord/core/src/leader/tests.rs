@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+mod fitness;
 mod many_nodes;
 mod saving;
 

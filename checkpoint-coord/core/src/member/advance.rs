@@ -209,6 +209,7 @@ impl Member {
         let is_news = published >= Some(self.registered_at());
         let asked_to_go = self.stop_request().is_some() || self.leave_request().is_some();
         if plan.is_run() && is_news && !asked_to_go {
+            self.begin_as_it_is(now, &mut work);
             self.work = Some(work);
             effects.push(MemberEffect::Start { plan });
         } else if plan.is_run() && !is_news {
@@ -243,10 +244,17 @@ impl Member {
         reason: String,
         effects: &mut Vec<MemberEffect>,
     ) {
+        let is_last = self.stop_request().is_some()
+            || self.leave_request().is_some()
+            || self.view.result().is_some();
+        let looks = self.settings.looks_every.is_some() && !is_last;
         if let Some(work) = &mut self.work
             && work.stop_began.is_none()
         {
             work.stop_began = Some(now);
+            if looks {
+                effects.push(MemberEffect::Look);
+            }
             effects.push(MemberEffect::Stop {
                 generation: work.generation,
                 first_signal,

@@ -33,6 +33,10 @@ pub mod kinds {
     pub const LOSS_SUSPECT: &str = "loss.suspect";
     /// A GPU that the job uses is lost, or must be reset before it can be used again.
     pub const GPU_FAULT: &str = "gpu.fault";
+    /// A fault of the switches that connect GPUs. It takes out all nodes that hang on them.
+    pub const SWITCH_FAULT: &str = "switch.fault";
+    /// A look at the node has shown that it is unfit. It gets no ranks as long as that is so.
+    pub const NODE_CHECK_FAILED: &str = "node.check_failed";
     /// A member of the generation is gone.
     pub const MEMBER_LOST: &str = "member.lost";
     /// The workers of a node were killed because nobody could say any more whether the generation goes on without them.
@@ -76,6 +80,8 @@ pub struct MemberSettings {
     pub location: Location,
     /// Where the member's agent can be reached by other agents.
     pub agent: Option<AgentEndpoint>,
+    /// How often this node looks at itself while it runs nothing; absent if it never does.
+    pub looks_every: Option<Duration>,
 }
 
 impl MemberSettings {
@@ -98,6 +104,7 @@ impl MemberSettings {
             machine: String::new(),
             location: Location::default(),
             agent: None,
+            looks_every: None,
         }
     }
 }
@@ -202,6 +209,12 @@ pub enum MemberEvent {
         /// Its step.
         step: u64,
     },
+    /// This node has been looked at, and this makes it unfit; nothing does if there is nothing, or nothing could be seen. The
+    /// class and the words of each fault are taken as they are, its kind and its place are filled in by the core. Comes
+    /// before [`MemberEvent::Stopped`] if it is known by then, and may come at any time.
+    Looked(Vec<Finding>),
+    /// What earlier faults of this node's GPUs weigh, in thousandths of a fault: those of the GPU that has had most.
+    PastFaults(u64),
     /// The keeper has killed a generation's workers, or has refused to start them, because the time was over for which
     /// the lease or the training's progress vouched for them. [`MemberEvent::Stopped`] follows.
     Fenced {
@@ -344,6 +357,9 @@ pub enum MemberEffect {
         /// Why, in words.
         reason: String,
     },
+    /// Look at this node, which may be why its workers are about to be stopped; answer with `Looked`. `Stopped` had better
+    /// wait a moment for that.
+    Look,
     /// Send SIGKILL now to what is left of a generation that is being stopped.
     KillNow {
         /// Which generation.

@@ -8,7 +8,7 @@ use steadfast_proto::v1::Finding;
 use super::{Member, MemberEffect, Work};
 use crate::records::encode;
 use crate::{
-    CheckpointReport, Condition, FindingsRecord, MemberPhase, MemberRecord, Operation,
+    CheckpointReport, Condition, FindingsRecord, Fitness, MemberPhase, MemberRecord, Operation,
     RECORD_VERSION, Request, RequestKind, Revision, Transaction,
 };
 
@@ -167,6 +167,17 @@ impl Member {
         }
     }
 
+    /// How fit the node is. While it has ranks, that somebody has looked and has found nothing new is not worth a write.
+    fn fitness_to_report(&self) -> Option<Fitness> {
+        let fitness = self.looks.fitness()?;
+        let written = self.written.as_ref();
+        let before = written.and_then(|written| written.record.fitness.as_ref());
+        let as_before = before.filter(|before| {
+            self.work.is_some() && before.look > 0 && before.faults == fitness.faults
+        });
+        Some(as_before.cloned().unwrap_or(fitness))
+    }
+
     fn report(&self) -> Report {
         let work = self.work.as_ref();
         let exact = work.is_some_and(|work| !work.is_active());
@@ -201,6 +212,8 @@ impl Member {
             can_save: work.and_then(|work| work.saving.means),
             saved: work.and_then(|work| work.saving.saved),
             agent: self.settings.agent.clone(),
+            fitness: self.fitness_to_report(),
+            past_faults: self.past_faults,
             extra: self.extra.clone(),
         };
         Report {

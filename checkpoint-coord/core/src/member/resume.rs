@@ -23,6 +23,7 @@ impl Member {
         self.resumed = true;
         self.next_port = next_port;
         let record = self.adopt_record(now);
+        let fitness = record.as_ref().and_then(|record| record.fitness.clone());
         if self.request.is_none() {
             let kept = self.view.requests();
             let own = kept.filter(|(node, _)| **node == self.settings.node);
@@ -47,6 +48,9 @@ impl Member {
                 .filter(|unkillable| alive.iter().all(|worker| unkillable.contains(worker)));
             self.work = Some(work);
             self.repeat_stop(effects);
+        }
+        if let Some(fitness) = fitness {
+            self.looks.go_on(&fitness, self.work.is_some());
         }
     }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+mod looking;
 mod saving;
 
 use steadfast_proto::v1::{FaultClass, FaultRole};

@@ -232,6 +232,29 @@ impl Work {
         }
     }
 
+    /// Takes in that the node is unfit. It does not matter whether the workers are being stopped already: no stop does that
+    /// to a node.
+    pub(crate) fn note_unfit(&mut self, now: Instant, mut finding: Finding) {
+        let known = self
+            .findings
+            .iter()
+            .any(|old| old.kind == kinds::NODE_CHECK_FAILED && old.summary == finding.summary);
+        if known
+            || self.stopped.is_some()
+            || self.is_clean()
+            || self.findings.len() >= FINDINGS_LIMIT
+        {
+            return;
+        }
+        kinds::NODE_CHECK_FAILED.clone_into(&mut finding.kind);
+        finding.role = FaultRole::Cause.into();
+        if finding.monotonic_ns == 0 {
+            finding.monotonic_ns = now.as_nanos();
+        }
+        self.place_finding(&mut finding);
+        self.findings.push(finding);
+    }
+
     /// Adds a finding unless it is known already or was brought about by our own stop. Says whether it was added.
     fn note(&mut self, mut finding: Finding) -> bool {
         // What was said before the stop is gathered when it has begun.
@@ -283,6 +306,8 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         | kinds::WORKER_FENCED
         | kinds::NODE_UNFIT
         | kinds::GPU_FAULT
+        | kinds::SWITCH_FAULT
+        | kinds::NODE_CHECK_FAILED
         | kinds::MEMBER_LOST => true,
         kinds::WORKER_DYING => {
             finding.signal.is_some() || finding.exit_code.is_some_and(|code| code != 0)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_proto::v1::Finding;
 
+use super::FaultScore;
 use crate::{Generation, NodeName, RECORD_VERSION};
 
 /// Restart budget and failure history, under `ledger/job`. The leader changes it only together with the plan or
@@ -35,6 +36,12 @@ pub struct Ledger {
     /// How often each node was lost. One that is lost again and again has to wait before it gets a rank.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<NodeName, u32>,
+    /// Parts of the cluster that get no rank any more, as [`super::Location::nvlink_domain`] writes them, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub excluded_domains: BTreeMap<String, Exclusion>,
+    /// What the hardware faults of each GPU weigh, by its UUID.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub faults: BTreeMap<String, FaultScore>,
     /// Root cause of the last incident, if there was one.
     pub last_fault: Option<Finding>,
     /// Fields of other versions.
@@ -69,6 +76,8 @@ impl Default for Ledger {
             pause_s: 0,
             excluded: BTreeMap::new(),
             losses: BTreeMap::new(),
+            excluded_domains: BTreeMap::new(),
+            faults: BTreeMap::new(),
             last_fault: None,
             extra: BTreeMap::new(),
         }

@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CheckpointReport, SaveMeans};
+use super::{CheckpointReport, Fitness, SaveMeans};
 use crate::{Generation, Incarnation, Instant, LocalRank, NodeName, RECORD_VERSION};
+
+/// The level of the topology whose members share NVLink switches.
+const NVLINK: &str = "nvlink";
 
 /// A member, under `members/<node>`. Only that member writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +73,13 @@ pub struct MemberRecord {
     /// Where the member's agent can be reached by other agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentEndpoint>,
+    /// How fit the node is, by its own looks at it; absent where nobody looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitness: Option<Fitness>,
+    /// What earlier faults of the job's GPUs on this node weigh, those of the one that has had most, in thousandths of a
+    /// fault; see [`super::FaultScore`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub past_faults: u64,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
@@ -178,6 +188,20 @@ impl Location {
         *self == Self::default()
     }
 
+    /// The part of the cluster that hangs on the same NVLink switches, written as the topology is: its levels down to the
+    /// one that is called `nvlink`. Absent where there is no such level.
+    pub fn nvlink_domain(&self) -> Option<String> {
+        let last = self
+            .topology
+            .iter()
+            .position(|(level, _)| level == NVLINK)?;
+        let levels = self.topology[..=last].iter();
+        let pairs: Vec<String> = levels
+            .map(|(level, name)| format!("{level}={name}"))
+            .collect();
+        Some(pairs.join(","))
+    }
+
     /// How many levels of the topology, from the widest on, this place has in common with another.
     pub fn shared_levels(&self, other: &Self) -> usize {
         let pairs = self.topology.iter().zip(&other.topology);
@@ -212,6 +236,8 @@ impl MemberRecord {
             can_save: None,
             saved: None,
             agent: None,
+            fitness: None,
+            past_faults: 0,
             extra: BTreeMap::new(),
         }
     }
@@ -220,4 +246,9 @@ impl MemberRecord {
     pub fn has_stopped(&self, generation: Generation) -> bool {
         self.generation == generation && self.phase == MemberPhase::Stopped
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(weight: &u64) -> bool {
+    *weight == 0
 }

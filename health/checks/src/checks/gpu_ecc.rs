@@ -2,7 +2,7 @@
 //! Memory errors of GPUs.
 
 use super::each_gpu::{Judged, each_gpu};
-use super::{ALWAYS, WITH_GPUS};
+use super::{ALSO_IN_JOBS, WITH_GPUS};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::{Number, Spec, Switch, Threshold, Unit, number};
@@ -30,7 +30,7 @@ static REQUIRE: Switch = Switch {
 pub(crate) static SPEC: Spec = Spec {
     name: "gpu-ecc",
     doc: "Counts memory errors of each GPU since the driver was loaded (ECC).",
-    profiles: ALWAYS,
+    profiles: ALSO_IN_JOBS,
     deadline: WITH_GPUS,
     thresholds: &[
         Threshold::Number(&MAX_UNCORRECTED),

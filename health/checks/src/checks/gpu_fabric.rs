@@ -2,7 +2,7 @@
 //! Whether GPUs have joined their fabric.
 
 use super::each_gpu::{Judged, each_gpu};
-use super::{BUT_EPILOG, WITH_GPUS};
+use super::{IN_JOBS_BUT_EPILOG, WITH_GPUS};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::Spec;
@@ -13,7 +13,7 @@ const COMPLETED: u8 = 3;
 pub(crate) static SPEC: Spec = Spec {
     name: "gpu-fabric",
     doc: "Fails when a GPU that takes part in an NVLink fabric has not joined it: CUDA does not start then (error 802).",
-    profiles: BUT_EPILOG,
+    profiles: IN_JOBS_BUT_EPILOG,
     deadline: WITH_GPUS,
     thresholds: &[],
     needs_gpus: true,

@@ -2,7 +2,7 @@
 //! Has a GPU gone?
 
 use super::each_gpu::nothing;
-use super::{ALWAYS, WITH_GPUS, pci};
+use super::{ALSO_IN_JOBS, WITH_GPUS, pci};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::Spec;
@@ -11,7 +11,7 @@ pub(crate) static SPEC: Spec = Spec {
     name: "gpu-lost",
     doc: "Finds GPUs that the driver calls lost or cannot open, and GPUs whose place on the PCI bus reads as ones only. The \
           latter is seen even when the driver hangs.",
-    profiles: ALWAYS,
+    profiles: ALSO_IN_JOBS,
     deadline: WITH_GPUS,
     thresholds: &[],
     needs_gpus: true,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use steadfast_health::nvml::NvlinkReading;
 
 use super::each_gpu::{Judged, Seen, each_gpu};
-use super::{BUT_EPILOG, WITH_GPUS};
+use super::{IN_JOBS_BUT_EPILOG, WITH_GPUS};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::rates::{Growth, compare, in_words, per_hour};
@@ -29,7 +29,7 @@ static MAX_ERRORS: Number = number(
 pub(crate) static SPEC: Spec = Spec {
     name: "gpu-nvlink",
     doc: "Finds NVLinks that are down, and links that count errors faster than they should.",
-    profiles: BUT_EPILOG,
+    profiles: IN_JOBS_BUT_EPILOG,
     deadline: WITH_GPUS,
     thresholds: &[Threshold::Number(&EXPECTED), Threshold::Number(&MAX_ERRORS)],
     needs_gpus: true,

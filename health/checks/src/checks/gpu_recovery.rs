@@ -4,7 +4,7 @@
 use steadfast_health::xid::{RecoveryAction, Severity};
 
 use super::each_gpu::{Judged, each_gpu};
-use super::{ALWAYS, WITH_GPUS};
+use super::{ALSO_IN_JOBS, WITH_GPUS};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::Spec;
@@ -12,7 +12,7 @@ use crate::spec::Spec;
 pub(crate) static SPEC: Spec = Spec {
     name: "gpu-recovery",
     doc: "Asks the driver what each GPU needs to be well again (the recovery action of XID 154; drivers since 565).",
-    profiles: ALWAYS,
+    profiles: ALSO_IN_JOBS,
     deadline: WITH_GPUS,
     thresholds: &[],
     needs_gpus: true,

@@ -2,7 +2,7 @@
 //! Rows of a GPU's memory that were replaced, or have to be.
 
 use super::each_gpu::{Judged, each_gpu};
-use super::{ALWAYS, WITH_GPUS};
+use super::{ALSO_IN_JOBS, WITH_GPUS};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::{Number, Spec, Threshold, Unit, number};
@@ -18,7 +18,7 @@ pub(crate) static SPEC: Spec = Spec {
     name: "gpu-remap",
     doc: "Fails when a bad row of a GPU's memory could not be replaced. Warns when one is replaced only with the next reset, \
           and when many were.",
-    profiles: ALWAYS,
+    profiles: ALSO_IN_JOBS,
     deadline: WITH_GPUS,
     thresholds: &[Threshold::Number(&MAX_UNCORRECTED)],
     needs_gpus: true,

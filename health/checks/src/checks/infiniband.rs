@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BUT_EPILOG, QUICK};
+use super::{IN_JOBS_BUT_EPILOG, QUICK};
 use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::spec::{Number, Spec, Threshold, Unit, Words, optional, words};
@@ -37,7 +37,7 @@ pub(crate) static SPEC: Spec = Spec {
     name: "infiniband",
     doc: "Looks at the state and the rate of InfiniBand and RoCE ports. A port that was active since the machine was started, \
           and is not any more, fails the check; one that never was may have no cable.",
-    profiles: BUT_EPILOG,
+    profiles: IN_JOBS_BUT_EPILOG,
     deadline: QUICK,
     thresholds: &[
         Threshold::Words(&PORTS),

@@ -40,6 +40,10 @@ impl Agent {
                 self.release_workers(generation.0);
                 Ok(())
             }
+            HostEffect::Look => {
+                self.on_look();
+                Ok(())
+            }
             HostEffect::KillNow { generation } => {
                 let stop = StopRequest {
                     generation: generation.0,

@@ -12,6 +12,7 @@ use steadfast_proto::v1::Finding;
 use tokio::time::Instant;
 
 use super::Agent;
+use super::self_check::StopReport;
 use crate::agent::generation::Worker;
 use crate::agent::jury::Heard;
 use crate::agent::link::Arrival;
@@ -230,20 +231,11 @@ impl Agent {
             return self.finish().await;
         }
         self.tell_checkpoints().await?;
-        let next_port = self.offer_port();
-        let unkillable = unkillable
-            .iter()
-            .filter_map(|process| process.local_rank)
-            .map(LocalRank)
-            .collect();
-        let generation = CoreGeneration(generation);
-        self.tell(MemberEvent::Stopped {
+        self.report_when_looked(StopReport {
             generation,
             unkillable,
-            next_port,
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     pub(super) async fn explain_exits(&mut self, generation: u64) -> Result<(), AgentError> {

@@ -25,6 +25,7 @@ use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
 use crate::agent::saving::SaveDesk;
+use crate::agent::self_check::SelfCheck;
 use crate::agent::stall::{Council, StallDesk};
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
@@ -121,6 +122,9 @@ pub(super) async fn open(
         node,
         kernel_log,
         nvml: watch_nvml(&settings),
+        self_check: SelfCheck::new(settings.self_check.clone()),
+        held_report: None,
+        told_past: 0,
         reservation: None,
         ending: None,
         over: false,

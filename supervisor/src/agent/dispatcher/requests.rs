@@ -156,6 +156,7 @@ impl Agent {
             health: [
                 self.node.status(),
                 self.nvml.status(),
+                self.self_check.status(),
                 self.stall_status().into_iter().collect(),
                 self.generation.loss_trouble.iter().cloned().collect(),
             ]

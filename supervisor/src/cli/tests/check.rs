@@ -38,6 +38,7 @@ fn what_is_not_said_is_what_a_person_beside_jobs_would_want() {
             root: root.to_owned(),
             state: Some(root.join("home/.local/state/steadfast/checks.json")),
             nvml: Nvml::Installed,
+            gpu_faults: root.join("var/lib/steadfast/gpu-faults.json"),
             gpus: None,
         }
     );

@@ -10,7 +10,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Bench {
     /// A job of which these nodes are there, with a spec of one's own.
-    fn with(min: u32, max: u32, nodes: &[&str], change: impl FnOnce(&mut JobSpec)) -> Self {
+    pub(super) fn with(
+        min: u32,
+        max: u32,
+        nodes: &[&str],
+        change: impl FnOnce(&mut JobSpec),
+    ) -> Self {
         let mut bench = Self::new(min, max, 3);
         bench.now = Instant::from_nanos(1_000_000_000_000);
         bench.leader.settings.shared = true;
@@ -23,12 +28,12 @@ impl Bench {
         bench
     }
 
-    fn wait(&mut self, time: Duration) {
+    pub(super) fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         self.tell(LeaderEvent::Tick);
     }
 
-    fn lose(&mut self, node: &str) {
+    pub(super) fn lose(&mut self, node: &str) {
         self.write(&Transaction {
             when: vec![],
             then: vec![Operation::Delete {
@@ -42,7 +47,7 @@ impl Bench {
         self.leader.note_step(generation, step, self.now, own);
     }
 
-    fn nodes(&self) -> Vec<String> {
+    pub(super) fn nodes(&self) -> Vec<String> {
         let members = self.plan().members;
         members.into_iter().map(|place| place.node.0).collect()
     }

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long from an error of a GPU until the workers are being stopped.
+//!
+//! Two ways in: a line in the machine's own kernel log, and the driver's library, for which the fake one stands. Each time a
+//! job of one worker is started anew; the error is one that takes the GPU out, so that the job ends. Measured is from before
+//! the line is written, or the state of the fake library is changed, until the worker has its SIGTERM, which the worker
+//! writes down itself: the drain was decided, and published in the job's store, before that.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::launch::{
+    Out, Program, python, steadfast_or_default, temporary_directory, words, write,
+};
+use super::lines::Lines;
+use super::statistics::{Summary, milliseconds};
+use super::waiting::{heed_interrupts, now_ns, pause, wait_for};
+use super::{processes, report};
+use crate::failure::Failure;
+
+const KERNEL_LOG: &str = "/dev/kmsg";
+const LINE: &str = "<3>NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+const LIBRARY: &str = "libnvidia_ml.so";
+const WITHIN: Duration = Duration::from_mins(1);
+/// Once the job runs: what it reads at its beginning has been read.
+const SETTLE: Duration = Duration::from_millis(700);
+const WORKER: &str = "\
+import os, signal, sys, time
+def told(*_):
+    now = time.monotonic_ns()
+    with open(sys.argv[1] + '.new', 'w') as file:
+        file.write(str(now))
+    os.rename(sys.argv[1] + '.new', sys.argv[1])
+    os._exit(0)
+signal.signal(signal.SIGTERM, told)
+open(sys.argv[2], 'w').close()
+while True:
+    signal.pause()
+";
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) rounds: u32,
+    pub(crate) steadfast: Option<PathBuf>,
+    pub(crate) fake_nvml: Option<PathBuf>,
+    pub(crate) at_most_ms: Option<f64>,
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    load: String,
+    rows: Vec<Row>,
+    /// Ways that could not be measured, and why.
+    absent: Vec<String>,
+    at_most_ms: Option<f64>,
+    within_limit: Option<bool>,
+}
+
+/// Milliseconds from the error until the worker has its SIGTERM.
+#[derive(Debug, Serialize)]
+struct Row {
+    through: &'static str,
+    until_stopped: Summary,
+}
+
+/// By which way the error comes.
+#[derive(Debug, Clone)]
+enum Way {
+    KernelLog,
+    Library(PathBuf),
+}
+
+struct Bench {
+    steadfast: PathBuf,
+    python: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+/// Measures and reports. Says whether all medians kept to the limit, if there is one.
+pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failure> {
+    heed_interrupts()?;
+    let bench = Bench {
+        steadfast: steadfast_or_default(options.steadfast.clone())?,
+        python: python(None)?,
+        directory: temporary_directory()?,
+    };
+    write(&bench.directory.path().join("worker.py"), WORKER)?;
+    let load = processes::load();
+    let (mut rows, mut absent) = (Vec::new(), Vec::new());
+    match OpenOptions::new().write(true).open(KERNEL_LOG) {
+        Ok(_) => rows.extend(bench.measure(&Way::KernelLog, options)?),
+        Err(error) => absent.push(format!("{KERNEL_LOG}: {error}")),
+    }
+    match fake_library(options) {
+        Some(library) => rows.extend(bench.measure(&Way::Library(library), options)?),
+        None => absent.push(format!(
+            "{LIBRARY} is not beside this program: build steadfast-fake-nvml"
+        )),
+    }
+    let within = |limit: f64| rows.iter().all(|row| row.until_stopped.median <= limit);
+    let within_limit = options.at_most_ms.map(within);
+    let report = Report {
+        load,
+        rows,
+        absent,
+        at_most_ms: options.at_most_ms,
+        within_limit,
+    };
+    report::write(&report, options.json, out, |out| {
+        writeln!(
+            out,
+            "milliseconds from an error of a GPU to the worker's SIGTERM: median [least-greatest]; load {}",
+            report.load
+        )?;
+        for row in &report.rows {
+            writeln!(out, "  {:<12} {}", row.through, row.until_stopped)?;
+        }
+        for absent in &report.absent {
+            writeln!(out, "  not measured: {absent}")?;
+        }
+        Ok(())
+    })?;
+    Ok(report.within_limit.unwrap_or(true))
+}
+
+/// The fake library that was named, else the one beside this program.
+fn fake_library(options: &Options) -> Option<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(LIBRARY));
+    let library = options.fake_nvml.clone().or_else(beside)?;
+    library.exists().then_some(library)
+}
+
+impl Bench {
+    fn measure(&self, way: &Way, options: &Options) -> Result<Option<Row>, Failure> {
+        let mut times = Vec::new();
+        for round in 0..options.rounds {
+            times.push(milliseconds(self.once(way, round)?));
+        }
+        let through = match way {
+            Way::KernelLog => "kernel log",
+            Way::Library(_) => "NVML",
+        };
+        let summary = Summary::of(&times);
+        Ok(summary.map(|until_stopped| Row {
+            through,
+            until_stopped,
+        }))
+    }
+
+    /// One job, and one error. Gives nanoseconds.
+    fn once(&self, way: &Way, round: u32) -> Result<u64, Failure> {
+        let root = self.directory.path();
+        let name = match way {
+            Way::KernelLog => format!("log-{round}"),
+            Way::Library(_) => format!("nvml-{round}"),
+        };
+        let own = root.join(&name);
+        fs::create_dir(&own).map_err(|error| Failure::write(own.display(), error))?;
+        let state = own.join("gpus.json");
+        show_gpu(&state, &[])?;
+        let (told, ready) = (own.join("told"), own.join("ready"));
+        let mut command = words([&"/usr/bin/env"]);
+        if let Way::Library(library) = way {
+            command.push(variable("STEADFAST_FAKE_NVML", &state));
+            command.push(variable("STEADFAST_NVML", library));
+        }
+        command.extend(words([
+            &self.steadfast,
+            &"run",
+            &"--job",
+            &name,
+            &"--log-dir",
+            &own.join("logs"),
+            &"--runtime-dir",
+            &own.join("run"),
+            &"--journal",
+            &own.join("journal.jsonl"),
+            &"--kernel-log-trust",
+            &"anyone",
+            &"--kernel-log",
+            &(if matches!(way, Way::KernelLog) {
+                KERNEL_LOG
+            } else {
+                "off"
+            }),
+            &"--",
+            &self.python,
+            &root.join("worker.py"),
+            &told,
+            &ready,
+        ]));
+        let mut program = Program::start(&command, &own, Out::Nowhere)?;
+        let mut journal = Lines::<serde_json::Value>::of(own.join("journal.jsonl"));
+        let mut seen = Vec::new();
+        wait_for("the job to be watched", WITHIN, || {
+            program.must_run()?;
+            seen.extend(journal.fresh()?);
+            let watched = match way {
+                Way::KernelLog => true,
+                Way::Library(_) => seen.iter().any(|line| line["kind"] == "nvml.opened"),
+            };
+            Ok((ready.exists() && watched).then_some(()))
+        })?;
+        pause(SETTLE)?;
+        let struck = now_ns();
+        match way {
+            Way::KernelLog => write_line()?,
+            Way::Library(_) => show_gpu(&state, &[json!({ "id": 1, "gpu": 0, "xid": 79 })])?,
+        }
+        let at = wait_for("the worker to be stopped", WITHIN, || {
+            let text = fs::read_to_string(&told).unwrap_or_default();
+            Ok(text.parse::<u64>().ok())
+        })?;
+        // It ends by itself, with the node at fault.
+        program.end();
+        Ok(at.saturating_sub(struck))
+    }
+}
+
+fn variable(name: &str, value: &Path) -> std::ffi::OsString {
+    let mut text = std::ffi::OsString::from(name);
+    text.push("=");
+    text.push(value);
+    text
+}
+
+fn write_line() -> Result<(), Failure> {
+    OpenOptions::new()
+        .write(true)
+        .open(KERNEL_LOG)
+        .and_then(|mut log| log.write_all(LINE.as_bytes()))
+        .map_err(|error| Failure::write(KERNEL_LOG, error))
+}
+
+/// Lets the fake library show one GPU with these events.
+fn show_gpu(file: &Path, events: &[serde_json::Value]) -> Result<(), Failure> {
+    let state = json!({ "gpus": [{ "profile": "h100", "bus": 0x18 }], "events": events });
+    let new = file.with_extension("new");
+    write(&new, &state.to_string())?;
+    fs::rename(&new, file).map_err(|error| Failure::write(file.display(), error))
+}
