@@ -300,6 +300,7 @@ impl Leader {
             transaction.then.push(self.put_course(&wider));
             self.write(transaction, String::new(), effects);
         } else {
+            self.say_why_it_does_not_grow(now, plan, effects);
             self.set_running(plan, &standings);
         }
     }
@@ -360,11 +361,9 @@ impl Leader {
     fn set_running(&mut self, plan: &Plan, standings: &[(NodeName, Standing)]) {
         let missing = standing::list(standings, |standing| *standing == Standing::Missing);
         let reason = if missing.is_empty() {
-            format!(
-                "{} workers on {} nodes",
-                plan.world_size,
-                plan.members.len()
-            )
+            let (workers, nodes) = (plan.world_size, plan.members.len());
+            let growth = self.waiting_to_grow(plan);
+            format!("{workers} workers on {nodes} nodes{growth}")
         } else {
             format!(
                 "waiting for {missing} to register again; the training goes on, so its workers live"

@@ -16,18 +16,25 @@ use crate::{
 };
 
 impl Leader {
-    /// Publishes that the generation is to end; `saved` is what became of the checkpoint that was asked for before.
+    /// Publishes that the generation is to end; `saved` is what became of the checkpoint that was asked for before, or why none
+    /// was, in words.
     pub(super) fn drain(
         &mut self,
         plan: &Plan,
         phase: PlanPhase,
-        saved: Option<SaveOutcome>,
+        saved: Result<SaveOutcome, String>,
         effects: &mut Vec<LeaderEffect>,
     ) {
         if let PlanPhase::Drain { why, .. } = &phase {
             self.set(LeaderState::Draining(plan.generation), why);
         }
-        let say = saved.as_ref().map(saving::in_words).unwrap_or_default();
+        let (saved, say) = match saved {
+            Ok(outcome) => {
+                let say = saving::in_words(&outcome);
+                (Some(outcome), say)
+            }
+            Err(say) => (None, say),
+        };
         let made = saved.as_ref().and_then(|saved| saved.made);
         let course = Course {
             phase,
@@ -172,7 +179,7 @@ impl Leader {
     }
 
     /// Highest step that the generation is known to have made.
-    fn step_of(&self, plan: &Plan) -> Option<u64> {
+    pub(super) fn step_of(&self, plan: &Plan) -> Option<u64> {
         let reported = self.records_of(plan).filter_map(|record| record.step);
         let found = self.view.findings_of(plan.generation);
         reported

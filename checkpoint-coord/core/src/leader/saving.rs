@@ -98,7 +98,12 @@ impl Leader {
         let urgent = standings.iter().any(|(_, standing)| standing.is_ending())
             || self.view.has_finding(plan.generation, is_fatal);
         let Some(request) = phase.request().filter(|_| !urgent).cloned() else {
-            let given_up = plan.save.as_ref().map(|order| order.outcome(None));
+            // A member that cannot save does not wait for us before it stops its workers.
+            let wanted = phase.request().map_or(0, |request| request.save_ms);
+            let given_up = match &plan.save {
+                Some(order) => Ok(order.outcome(None)),
+                None => Err(self.unsaved(plan, wanted)),
+            };
             return self.drain(plan, phase, given_up, effects);
         };
         let wish = Wish {
@@ -110,8 +115,11 @@ impl Leader {
         match self.save(now, plan, standings, wish, effects) {
             Stage::Waiting => {}
             Stage::Over(outcome) if outcome.came_too_late(standings) => self.succeed(plan, effects),
-            Stage::Over(outcome) => self.drain(plan, phase, Some(outcome), effects),
-            Stage::Impossible => self.drain(plan, phase, None, effects),
+            Stage::Over(outcome) => self.drain(plan, phase, Ok(outcome), effects),
+            Stage::Impossible => {
+                let why = self.unsaved(plan, wish.within_ms);
+                self.drain(plan, phase, Err(why), effects);
+            }
         }
     }
 
@@ -214,6 +222,46 @@ impl Leader {
         self.set(LeaderState::Running(plan.generation), &reason);
         self.wake(until);
         Stage::Waiting
+    }
+
+    /// Why a generation that is to end makes no checkpoint before, and what that costs, in words; empty where it is not
+    /// missed: nobody wanted one, or the job is not known to make any. Called for a request that has not been ordered.
+    fn unsaved(&self, plan: &Plan, within_ms: u64) -> String {
+        if within_ms == 0 || self.view.has_finding(plan.generation, is_fatal) {
+            return String::new();
+        }
+        let means = self.save_means(plan);
+        let mut members = plan.members.iter();
+        let saves = members.any(|place| {
+            let record = self.view.member(&place.node);
+            record.is_some_and(|record| record.value.checkpoints.is_some())
+        });
+        let resumed = plan.resume.as_ref().and_then(|resume| resume.from.as_ref());
+        let newest = self
+            .newest_checkpoint(plan)
+            .max(resumed.map(|from| from.step));
+        let reached = self.progress.newest().max(self.step_of(plan));
+        let is_safe = reached.is_some_and(|reached| newest >= Some(reached));
+        if is_safe || (means.is_none() && !saves) {
+            return String::new();
+        }
+        let why = match (reached, means) {
+            (None, _) => "they have made no step that was seen",
+            (Some(_), None) => "not all of them have asked whether one is wanted",
+            (Some(_), Some(_)) => "they could not be told in time",
+        };
+        let cost = match (newest, reached) {
+            (_, None) => "no step is known to be lost".to_owned(),
+            (Some(newest), Some(reached)) => {
+                format!("the steps after {newest}, up to {reached}, have to be made again")
+            }
+            (None, Some(reached)) => {
+                format!(
+                    "the steps since the last checkpoint, up to {reached}, have to be made again"
+                )
+            }
+        };
+        format!("no checkpoint could be asked for before the workers are stopped: {why}; {cost}")
     }
 
     /// The step to save at; `None` when no checkpoint can be had.

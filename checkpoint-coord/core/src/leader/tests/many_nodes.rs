@@ -427,6 +427,32 @@ fn a_job_grows_when_it_is_told_to() {
 }
 
 #[test]
+fn a_job_that_would_grow_after_a_checkpoint_shows_it_and_says_once_that_none_comes() {
+    let mut bench = Bench::with(1, 2, &["a"], |spec| spec.grow = Grow::AtCheckpoint);
+    bench.wait(30 * SECOND);
+    bench.report("a", MemberPhase::Running, |_| {});
+    assert!(!bench.leader.reason().contains("checkpoint"));
+    bench.member(&idle("b"));
+    let reason = bench.leader.reason();
+    assert!(
+        reason.contains("2 nodes after the next checkpoint"),
+        "{reason}"
+    );
+    let came = bench.now;
+    bench.said.clear();
+    bench.pass();
+    assert_eq!(bench.now - came, 120 * SECOND);
+    assert!(bench.said[0].contains("none was seen"), "{:?}", bench.said);
+    for _ in 0..5 {
+        bench.wait(60 * SECOND);
+    }
+    assert_eq!(bench.said.len(), 1, "{:?}", bench.said);
+    assert!(!bench.is_drained(), "no step is given up for it");
+    bench.lose("b");
+    assert!(!bench.leader.reason().contains("checkpoint"));
+}
+
+#[test]
 fn the_window_of_the_witness_is_agreed_and_never_shrinks() {
     let mut bench = Bench::with(2, 2, &["a", "b"], |_| {});
     bench.report("a", MemberPhase::Running, witness(4_000, 8));

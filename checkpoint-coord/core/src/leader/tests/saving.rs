@@ -116,6 +116,48 @@ fn workers_that_cannot_be_asked_are_stopped_at_once() {
     let plan = bench.plan();
     assert!(!plan.is_run());
     assert_eq!(plan.last_save, None);
+    assert!(
+        bench.said.is_empty(),
+        "not known to make any: {:?}",
+        bench.said
+    );
+}
+
+#[test]
+fn a_stop_that_comes_too_early_for_a_checkpoint_says_what_it_costs() {
+    let stop = |steps: &[u64], newest: Option<u64>, phase: MemberPhase| {
+        let mut bench = Bench::one(3);
+        for step in steps {
+            bench
+                .leader
+                .note_step(Generation(1), *step, bench.now, true);
+        }
+        bench.report("a", phase, |record| {
+            record.checkpoints = Some(CheckpointReport::default());
+            record.checkpoint = newest;
+            record.request = Some(wish(STOP));
+        });
+        assert!(!bench.plan().is_run());
+        bench.said
+    };
+    // A member whose workers cannot save does not wait for the leader.
+    for phase in [MemberPhase::Running, MemberPhase::Draining] {
+        let said = stop(&[], None, phase);
+        assert!(said[0].contains("no step is known to be lost"), "{said:?}");
+        let said = stop(&[7, 9], None, phase);
+        assert!(said[0].contains("the last checkpoint, up to 9"), "{said:?}");
+        let said = stop(&[7, 9], Some(7), phase);
+        assert!(said[0].contains("the steps after 7, up to 9"), "{said:?}");
+        let said = stop(&[7, 9], Some(9), phase);
+        assert!(said.is_empty(), "nothing is lost: {said:?}");
+    }
+    let mut bench = saver();
+    bench.report("a", MemberPhase::Running, |record| {
+        record.checkpoints = Some(CheckpointReport::default());
+        record.request = Some(request(STOP, 1));
+    });
+    assert!(!bench.plan().is_run());
+    assert!(bench.said.is_empty(), "none was wanted: {:?}", bench.said);
 }
 
 #[test]
