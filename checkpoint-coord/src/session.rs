@@ -124,6 +124,8 @@ struct Session<S, C> {
     /// When to renew the lease, to campaign again, to watch again.
     renew_at: Instant,
     campaign_at: Option<Instant>,
+    /// The newest revision at which somebody else is known to have led, as an election told that was lost.
+    led_at: Revision,
     relist_at: Option<Instant>,
     /// When to look for our own record.
     look_at: Option<Instant>,
@@ -304,6 +306,11 @@ impl<S: Store, C: Clock> Session<S, C> {
             }
             Done::Retired(Ok(outcome)) if outcome.succeeded => {
                 self.calls.elect(&self.settings.member, self.lease.id());
+            }
+            // The watch is about to say who leads. To ask again and again until then would be as many requests from each
+            // node of a large job.
+            Done::Elected(Ok(outcome), _) if outcome.revision > self.member.view().revision() => {
+                self.led_at = outcome.revision;
             }
             Done::Elected(outcome, _) | Done::Retired(outcome) => {
                 if let Err(error) = outcome {
@@ -531,6 +538,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             return;
         }
         match self.member.view().leader() {
+            None if self.member.view().revision() < self.led_at => {}
             None => self.calls.elect(own, self.lease.id()),
             // Of an earlier life, or of an election whose answer was lost.
             Some(leader) if leader.value.node == own.node => {
