@@ -171,6 +171,9 @@ struct MembersArgs {
     /// Number of faults
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     reps: u32,
+    /// Seconds after which etcd forgets a member that is not heard of; each renews its lease three times as often
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    lease: u64,
     /// Use this etcd, such as `etcd://HOST:2379`, without TLS [default: one is started, and removed]
     #[arg(long, value_name = "URI")]
     etcd: Option<String>,
@@ -449,6 +452,7 @@ impl From<MembersArgs> for members::Options {
             members: args.members,
             processes: args.processes,
             faults: args.reps,
+            lease: args.lease,
             etcd: args.etcd,
             etcd_program: args.etcd_program,
             at_most_ms: args.at_most_ms,

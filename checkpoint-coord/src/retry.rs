@@ -11,6 +11,8 @@ use backoff::backoff::Backoff;
 /// What is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryPolicy {
+    /// Beginning a session on a store that cannot be used yet.
+    SessionBeginning,
     /// Asking all endpoints of a store once more, within one request that is waited for.
     EndpointsWithinRequest,
     /// Taking up a watch that broke off.
@@ -50,6 +52,7 @@ impl RetryPolicy {
     /// First and longest waiting time before they are scattered.
     const fn bounds(self) -> (Duration, Duration) {
         match self {
+            Self::SessionBeginning => (Duration::from_millis(200), Duration::from_secs(2)),
             Self::EndpointsWithinRequest => (Duration::from_millis(20), Duration::from_millis(250)),
             Self::WatchForever => (Duration::from_millis(50), Duration::from_secs(2)),
             Self::LeaderForever => (Duration::from_millis(50), Duration::from_secs(2)),
@@ -77,6 +80,7 @@ mod tests {
     #[test]
     fn delays_grow_to_their_limit_and_never_end() {
         for policy in [
+            RetryPolicy::SessionBeginning,
             RetryPolicy::EndpointsWithinRequest,
             RetryPolicy::WatchForever,
             RetryPolicy::LeaderForever,

@@ -129,6 +129,8 @@ struct Session<S, C> {
     campaign_at: Option<Instant>,
     /// Since when nobody has led the job, as far as we know.
     vacant_since: Option<Instant>,
+    /// The newest revision at which somebody else is known to have led, as an election told that was lost.
+    led_at: Revision,
     relist_at: Option<Instant>,
     /// When to look for our own record.
     look_at: Option<Instant>,
@@ -313,6 +315,11 @@ impl<S: Store, C: Clock> Session<S, C> {
             }
             Done::Retired(Ok(outcome)) if outcome.succeeded => {
                 self.calls.elect(&self.settings.member, self.lease.id());
+            }
+            // The watch is about to say who leads. To ask again and again until then would be as many requests from each
+            // node of a large job.
+            Done::Elected(Ok(outcome), _) if outcome.revision > self.member.view().revision() => {
+                self.led_at = outcome.revision;
             }
             Done::Elected(outcome, _) | Done::Retired(outcome) => {
                 if let Err(error) = outcome {
@@ -548,6 +555,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             return;
         }
         match self.member.view().leader() {
+            None if self.member.view().revision() < self.led_at => {}
             None => {
                 let now = self.clock.now();
                 let since = *self.vacant_since.get_or_insert(now);

@@ -27,9 +27,9 @@ use crate::failure::Failure;
 use steadfast_sim::Random;
 
 /// How long all members may take to meet.
-const GATHER_WITHIN: Duration = Duration::from_mins(5);
+const GATHER_WITHIN: Duration = Duration::from_mins(10);
 /// How long a restart may take before it is not slow but broken.
-const RESTART_WITHIN: Duration = Duration::from_mins(2);
+const RESTART_WITHIN: Duration = Duration::from_mins(5);
 /// How long the members may take to leave.
 const LEAVE_WITHIN: Duration = Duration::from_mins(2);
 /// The members have settled when no transaction has been made for so long.
@@ -41,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) members: u32,
     pub(crate) processes: u32,
     pub(crate) faults: u32,
+    /// Seconds after which etcd forgets a member that is not heard of.
+    pub(crate) lease: u64,
     /// Somebody else's etcd.
     pub(crate) etcd: Option<String>,
     /// The program for one of our own.
@@ -76,6 +78,8 @@ struct Report {
     write_ms: Summary,
     /// From the start of the first process until every member held the first plan.
     gathered_ms: f64,
+    /// What each member cost etcd until then, in the mean.
+    gathering: Operations,
     /// The plan as it is in etcd.
     plan_bytes: usize,
     restarts: Vec<Restart>,
@@ -120,6 +124,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
 fn measure(options: &Options, etcd: Etcd, keys: &Keys, load: String) -> Result<Report, Failure> {
     let write_ms = etcd.write_latency(keys.prefix())?;
     let job = format!("steadfast-chaos-{}", std::process::id());
+    let before = etcd.operations()?;
     let mut crowd = Crowd::start(options, etcd, &job)?;
     let began = crowd
         .groups
@@ -131,6 +136,7 @@ fn measure(options: &Options, etcd: Etcd, keys: &Keys, load: String) -> Result<R
         "every member to hold the first plan",
         GATHER_WITHIN,
     )?;
+    let gathering = crowd.etcd.operations()?.since(&before, options.members);
     let plan_bytes = crowd.etcd.size_of(&keys.plan())?;
     let mut random = Random::new(options.seed);
     let mut restarts = Vec::new();
@@ -151,6 +157,7 @@ fn measure(options: &Options, etcd: Etcd, keys: &Keys, load: String) -> Result<R
         load,
         write_ms,
         gathered_ms: milliseconds(gathered.saturating_sub(began)),
+        gathering,
         plan_bytes,
         restarts,
         ended_ms,
@@ -183,6 +190,8 @@ impl Crowd {
                 &first.to_string(),
                 &"--count",
                 &count.to_string(),
+                &"--lease",
+                &options.lease.to_string(),
             ]);
             let program =
                 Program::start_listening(&command, directory.path(), Out::File(&records))?;

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{Connection, OpenError};
@@ -16,15 +16,22 @@ use crate::retry::RetryPolicy;
 
 /// How long one endpoint has the floor before the next one is tried beside it.
 const STAGGER: Duration = Duration::from_millis(200);
+/// For as many times as a request may take a search for a connection goes on.
+const SEARCH_REQUESTS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Endpoints {
     /// All but its endpoints: those that count are in the state.
     settings: Arc<EtcdSettings>,
     state: Mutex<State>,
-    /// Held by the one who connects, so that many requests make one connection.
-    opening: tokio::sync::Mutex<()>,
+    /// The search for a connection that is going on, if one is. It outlives the request that began it: where an etcd
+    /// needs longer for all the nodes of a large job than a request may take, connecting over and over would only keep it
+    /// from ever getting done.
+    opening: tokio::sync::Mutex<Option<Opening>>,
 }
+
+/// A search for a connection.
+type Opening = JoinHandle<Result<Option<Connection>, Failure>>;
 
 #[derive(Debug)]
 struct State {
@@ -53,7 +60,7 @@ impl Endpoints {
                 cluster_id: None,
                 failures: HashMap::new(),
             }),
-            opening: tokio::sync::Mutex::new(()),
+            opening: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -84,7 +91,10 @@ impl Endpoints {
     }
 
     /// The connection in use, or a new one to the first endpoint that answers before the deadline.
-    pub(super) async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Arc<Connection>, Failure> {
         match timeout_at(deadline, self.connect()).await {
             Ok(result) => result,
             Err(_) => Err(Failure::NotDone(self.trouble())),
@@ -112,14 +122,19 @@ impl Endpoints {
         }
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
-        let _opening = self.opening.lock().await;
+    async fn connect(self: &Arc<Self>) -> Result<Arc<Connection>, Failure> {
+        let mut opening = self.opening.lock().await;
         let mut delays = RetryPolicy::EndpointsWithinRequest.delays();
         loop {
             if let Some(connection) = self.current() {
                 return Ok(connection);
             }
-            if let Some(connection) = self.race().await? {
+            let search = opening.get_or_insert_with(|| self.search());
+            // Dropped while it waits, it leaves the search to whoever comes next.
+            let found = search.await;
+            *opening = None;
+            let broken = |error| Failure::Refused(format!("connecting broke off: {error}"));
+            if let Some(connection) = found.map_err(broken)?? {
                 let connection = Arc::new(connection);
                 let mut state = self.lock();
                 state.current = Some(Arc::clone(&connection));
@@ -129,6 +144,18 @@ impl Endpoints {
             }
             sleep(delays.next_delay()).await;
         }
+    }
+
+    fn search(self: &Arc<Self>) -> Opening {
+        let endpoints = Arc::downgrade(self);
+        let limit = self.settings.request_timeout * SEARCH_REQUESTS;
+        tokio::spawn(async move {
+            let Some(endpoints) = endpoints.upgrade() else {
+                return Ok(None);
+            };
+            let found = timeout_at(Instant::now() + limit, endpoints.race()).await;
+            found.unwrap_or(Ok(None))
+        })
     }
 
     /// Tries every endpoint once. They start one after the other, and the first that answers wins, so that neither one

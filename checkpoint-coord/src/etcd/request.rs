@@ -33,7 +33,7 @@ pub(super) struct Answer<T> {
 
 /// Does a request within `timeout`, other endpoints included. `what` completes "no answer to ...".
 pub(super) async fn request<T, F, R>(
-    endpoints: &Endpoints,
+    endpoints: &Arc<Endpoints>,
     repeat: Repeat,
     timeout: Duration,
     what: &str,
@@ -87,7 +87,7 @@ where
 }
 
 struct Request<'a> {
-    endpoints: &'a Endpoints,
+    endpoints: &'a Arc<Endpoints>,
     repeat: Repeat,
     what: &'a str,
     timeout: Duration,

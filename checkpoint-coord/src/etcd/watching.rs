@@ -236,7 +236,7 @@ impl Watching {
 }
 
 /// A stream of the changes from `from` on, on whichever endpoint answers in time.
-async fn open(endpoints: &Endpoints, key: &str, from: Revision) -> Result<Opened, Failure> {
+async fn open(endpoints: &Arc<Endpoints>, key: &str, from: Revision) -> Result<Opened, Failure> {
     request(
         endpoints,
         Repeat::Harmless,

@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 
 use super::earlier_run::{self, EarlierRun};
 use super::host::{HostEffect, SessionPorts};
-use super::{Calls, Clock, RETRY, Session, SessionError, SessionSettings, reading};
+use super::{Calls, Clock, Session, SessionError, SessionSettings, reading};
+use crate::retry::RetryPolicy;
 use crate::{Store, StoreError, Watch};
 
 /// What there is once the store has answered.
@@ -30,6 +31,7 @@ impl<S: Store, C: Clock> Session<S, C> {
     ) -> Result<Option<Self>, SessionError> {
         let mut early = VecDeque::new();
         let give_up_at = clock.now() + settings.patience;
+        let mut delays = RetryPolicy::SessionBeginning.delays();
         let opened = loop {
             let answer = {
                 let opening = open(&store, &settings, &clock, &ports.effects);
@@ -50,7 +52,7 @@ impl<S: Store, C: Clock> Session<S, C> {
                     if settings.resumed || (is_temporary(&error) && clock.now() < give_up_at) =>
                 {
                     tracing::warn!(%error, "The store cannot be used yet; it is tried again.");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(delays.next_delay()).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -76,6 +78,7 @@ impl<S: Store, C: Clock> Session<S, C> {
             renew_at,
             campaign_at: None,
             vacant_since: None,
+            led_at: Revision(0),
             relist_at: None,
             look_at: None,
             result: None,

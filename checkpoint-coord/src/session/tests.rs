@@ -2,19 +2,20 @@
 //! Whole jobs through a session, with a host that does as it is told.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use steadfast_core::{
-    EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, KeyValue, Keys, LeaseId,
-    Ledger, LocalRank, NodeName, OperatorRequest, Outcome, Transaction, View, WorkerExit,
-    WorkerObservation, WorkerState,
+    Change, Condition, EndRule, Generation, Incarnation, JobOutcome, JobSpec, KeeperStop, KeyValue,
+    Keys, LeaseId, Ledger, LocalRank, NodeName, OperatorRequest, Outcome, Transaction, View,
+    WorkerExit, WorkerObservation, WorkerState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 
 use super::*;
 use crate::embedded::{EmbeddedStore, MemoryMedium};
+use crate::{WatchFeed, watch_channel};
 
 const SLOTS: u32 = 2;
 
@@ -538,4 +539,80 @@ async fn a_new_agent_takes_no_other_lease_because_the_old_one_could_not_be_renew
     };
     assert!(lease_until > Instant::default());
     assert_eq!(record().await.unwrap().lease, lease);
+}
+
+/// A store in which somebody else always leads, and whose watch says what the test lets it say.
+#[derive(Clone)]
+struct Led {
+    store: EmbeddedStore,
+    elections: Arc<AtomicUsize>,
+    feeds: Arc<Mutex<Vec<WatchFeed>>>,
+}
+
+/// When somebody else is seen to lead there.
+const LED_AT: Revision = Revision(1_000);
+
+impl Store for Led {
+    async fn range(&self, prefix: &str) -> Result<(Vec<KeyValue>, Revision), StoreError> {
+        self.store.range(prefix).await
+    }
+
+    async fn get(&self, key: &str) -> Result<(Option<KeyValue>, Revision), StoreError> {
+        self.store.get(key).await
+    }
+
+    async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        let leader = Condition::absent(Keys::new("job").leader());
+        if transaction.when.contains(&leader) {
+            self.elections.fetch_add(1, Ordering::Relaxed);
+            return Ok(Outcome {
+                succeeded: false,
+                revision: LED_AT,
+            });
+        }
+        self.store.transact(transaction).await
+    }
+
+    async fn watch(&self, _: &str, _: Revision) -> Result<Watch, StoreError> {
+        let (feed, watch) = watch_channel(16);
+        self.feeds.lock().unwrap().push(feed);
+        Ok(watch)
+    }
+
+    async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
+        self.store.lease_grant(ttl).await
+    }
+
+    async fn lease_keepalive(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.store.lease_keepalive(lease).await
+    }
+
+    async fn lease_revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.store.lease_revoke(lease).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_election_that_was_lost_is_not_repeated_until_the_watch_has_told_of_it() {
+    let led = Led {
+        store: EmbeddedStore::open(MemoryMedium::default()).unwrap(),
+        elections: Arc::default(),
+        feeds: Arc::default(),
+    };
+    let mut settings = settings(3);
+    settings.member.shared = true;
+    let life = Life::with(led.clone(), settings);
+    life.tell(Host::new(&[]).resume()).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(led.elections.load(Ordering::Relaxed), 1);
+    // Whoever led is gone by then.
+    let gone = ChangeBatch {
+        revision: Revision(LED_AT.0 + 1),
+        changes: vec![Change::Delete {
+            key: Keys::new("job").leader(),
+        }],
+    };
+    assert!(led.feeds.lock().unwrap()[0].deliver(gone));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(led.elections.load(Ordering::Relaxed) > 1);
 }

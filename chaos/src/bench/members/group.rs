@@ -16,7 +16,7 @@ use steadfast_core::{
     AgentEndpoint, Generation, Incarnation, Instant, JobSpec, Keys, LeaderSettings, LocalRank,
     Location, MemberEvent, MemberSettings, NodeName, OperatorRequest, WorkerExit,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::super::etcd::{runtime, settings_of};
 use super::super::waiting::now_ns;
@@ -26,11 +26,15 @@ use crate::failure::Failure;
 const SLOTS: u32 = 8;
 /// Restarts that are allowed: more than any bench needs.
 const MAX_RESTARTS: u32 = 1_000_000;
-/// The lease's time by default, and while steps vouch for the workers.
-const LEASE: Duration = Duration::from_secs(10);
+/// The lease's time while steps vouch for the workers.
 const WITNESS_LEASE: Duration = Duration::from_secs(2);
-/// How long members may take to get through to an etcd that all of them ask at once.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long members may take to get through to an etcd that many of them ask at once.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// How many members of a process come at once. An etcd that has its processors to itself takes more; here those who
+/// come have the same ones, and all of them at once would only wait until their patience is over.
+const COMING_AT_ONCE: usize = 32;
+/// That many answers may be late in a lease's time.
+const ANSWERS_IN_A_LEASE: u32 = 3;
 /// Events that wait for a member.
 const WAITING_EVENTS: usize = 1024;
 
@@ -52,6 +56,9 @@ pub(crate) struct GroupOptions {
     /// How many of them live here
     #[arg(long)]
     pub(super) count: u32,
+    /// Seconds after which etcd forgets a member that is not heard of
+    #[arg(long)]
+    pub(super) lease: u64,
 }
 
 /// One thing that happened to a member.
@@ -81,7 +88,13 @@ type Out = Rc<RefCell<BufWriter<io::Stdout>>>;
 
 /// Runs the members until the job has ended or standard input does.
 pub(crate) fn run(options: &GroupOptions) -> Result<(), Failure> {
-    let settings = settings_of(&options.etcd)?;
+    let mut settings = settings_of(&options.etcd)?;
+    // Who has more time to renew its lease has more time for an answer, too.
+    let patience =
+        (Duration::from_secs(options.lease) / ANSWERS_IN_A_LEASE).max(settings.request_timeout);
+    settings.request_timeout = patience;
+    settings.lease_timeout = patience;
+    settings.keepalive_timeout = patience;
     let (orders, received) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -100,6 +113,7 @@ async fn all_members(
     mut orders: mpsc::UnboundedReceiver<String>,
 ) -> Result<(), Failure> {
     let out: Out = Rc::new(RefCell::new(BufWriter::new(io::stdout())));
+    let door = Rc::new(Semaphore::new(COMING_AT_ONCE));
     let mut tellers = Vec::new();
     let mut members = tokio::task::JoinSet::new();
     for number in options.first..options.first + options.count {
@@ -111,6 +125,7 @@ async fn all_members(
             number,
             generation: 0,
             out: Rc::clone(&out),
+            door: Rc::clone(&door),
         };
         members.spawn_local(member.take_part(store, session_settings(options, number), told));
     }
@@ -153,6 +168,7 @@ struct Member {
     number: u32,
     generation: u64,
     out: Out,
+    door: Rc<Semaphore>,
 }
 
 impl Member {
@@ -164,11 +180,14 @@ impl Member {
     ) -> Result<(), Failure> {
         let (events, event_receiver) = mpsc::channel(WAITING_EVENTS);
         let (effect_sender, mut effects) = mpsc::unbounded_channel();
+        let (status, mut shown) = watch::channel(StatusView::default());
+        let door = Rc::clone(&self.door);
+        let entering = door.acquire().await;
         let ports = SessionPorts {
             events: event_receiver,
             hints: mpsc::channel(1).1,
             effects: effect_sender,
-            status: watch::channel(StatusView::default()).0,
+            status,
             peers: watch::channel(Peers::default()).0,
         };
         let clock = || Instant::from_nanos(now_ns());
@@ -190,7 +209,12 @@ impl Member {
                 }
             }
         };
-        let (ended, hosted) = tokio::join!(Box::pin(session), host);
+        let enter = async move {
+            // Whether it came in or had to give up: the next one may try.
+            let _ended = shown.changed().await;
+            drop(entering);
+        };
+        let (ended, hosted, ()) = tokio::join!(Box::pin(session), host, enter);
         ended.map_err(|error| Failure::Unexpected(format!("a member's session: {error}")))?;
         hosted
     }
@@ -294,12 +318,13 @@ fn session_settings(options: &GroupOptions, number: u32) -> SessionSettings {
         "0123456789abcdef".repeat(4),
     );
     let incarnation = Incarnation(now_ns());
+    let lease = Duration::from_secs(options.lease);
     let keys = Keys::new(&options.job);
     SessionSettings {
         member: MemberSettings {
             slots: SLOTS,
             shared: true,
-            name_patience: LEASE * 3,
+            name_patience: lease * 3,
             boot: format!("9b0c24b0-5f6a-4c43-9c4e-{number:012}"),
             location: Location {
                 place: Some(number),
@@ -321,7 +346,7 @@ fn session_settings(options: &GroupOptions, number: u32) -> SessionSettings {
             ..LeaderSettings::default()
         },
         jury: None,
-        lease_ttl: LEASE,
+        lease_ttl: lease,
         witness_lease_ttl: WITNESS_LEASE,
         patience: PATIENCE,
         resumed: false,

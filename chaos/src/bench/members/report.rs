@@ -18,6 +18,7 @@ impl Report {
             out,
             "{} members in {} processes, a worker of one of them killed {} times; {} processors, load {} before.\n\
              A small write takes etcd {} ms; the plan has {} bytes; all members had met after {:.1} s.\n\
+             Until then each of them cost {:.1} transactions, {:.1} reads, {:.1} renewals of leases, {:.0} kilobytes from etcd.\n\
              Milliseconds since the fault, median [least-greatest] over all faults.\n",
             self.members,
             self.processes,
@@ -26,7 +27,11 @@ impl Report {
             self.load,
             self.write_ms,
             self.plan_bytes,
-            self.gathered_ms / 1e3
+            self.gathered_ms / 1e3,
+            self.gathering.transactions,
+            self.gathering.reads,
+            self.gathering.lease_renewals,
+            self.gathering.bytes_sent / 1e3
         )?;
         let row = |out: &mut dyn Write, name: &str, value: fn(&Restart) -> f64| {
             let values: Vec<_> = self.restarts.iter().map(value).collect();

@@ -9,8 +9,10 @@ use crate::bench::job::LauncherKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Case {
-    /// A worker is killed.
+    /// A worker is killed; there are no other nodes.
     RankKilled,
+    /// A worker is killed while a spare stands by, which is not needed.
+    RankKilledBesideSpare,
     /// Everything on one node is killed at once; a spare takes over.
     NodeKilled,
     /// Everything on one node stands still; a spare takes over.
@@ -25,8 +27,9 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::RankKilled,
+        Self::RankKilledBesideSpare,
         Self::NodeKilled,
         Self::NodeSilent,
         Self::Shrink,
@@ -36,7 +39,11 @@ impl Case {
 
     /// How many nodes there are, the spare included.
     pub(super) fn nodes(self) -> u32 {
-        if self == Self::Shrink { 2 } else { 3 }
+        if matches!(self, Self::RankKilled | Self::Shrink) {
+            2
+        } else {
+            3
+        }
     }
 
     /// How many nodes train when the job has got over it.
@@ -46,7 +53,12 @@ impl Case {
 
     /// Whether a node is gone afterwards.
     pub(super) fn costs_a_node(self) -> bool {
-        self != Self::RankKilled
+        !self.is_about_a_worker()
+    }
+
+    /// Whether one worker is hit, and not its node.
+    pub(super) fn is_about_a_worker(self) -> bool {
+        matches!(self, Self::RankKilled | Self::RankKilledBesideSpare)
     }
 
     /// Whether each try has a job of its own: what others meet at does not come back by itself.
@@ -64,6 +76,7 @@ impl Case {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::RankKilled => "worker killed",
+            Self::RankKilledBesideSpare => "worker killed, spare there",
             Self::NodeKilled => "node killed, spare there",
             Self::NodeSilent => "node silent, spare there",
             Self::Shrink => "node killed, no spare",

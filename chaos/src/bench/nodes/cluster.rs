@@ -201,7 +201,7 @@ impl Cluster {
             _ => None,
         };
         let may_be_hit = |node: &Node| match (self.case, &leads) {
-            (Case::RankKilled, _) => true,
+            (case, _) if case.is_about_a_worker() => true,
             (Case::HostLost, Some(leads)) => node.name == *leads,
             (Case::HostLost, None) => node.is_host,
             _ => !node.is_host,

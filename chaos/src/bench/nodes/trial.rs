@@ -128,7 +128,7 @@ pub(super) fn measure(
 /// Does it. Gives the time.
 fn strike(cluster: &mut Cluster, case: Case, random: &mut Random) -> Result<u64, Failure> {
     let (worker, index) = cluster.victim(random)?;
-    if case == Case::RankKilled {
+    if case.is_about_a_worker() {
         let gone = |error: &dyn std::fmt::Display| {
             Failure::Unexpected(format!("worker {worker} could not be killed: {error}"))
         };
