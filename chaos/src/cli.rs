@@ -244,6 +244,10 @@ struct HangsArgs {
     /// Least time that a step takes
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
     step_time: f64,
+    /// How long each job is watched in which nothing must be done; an hour of `--fault uneven` shows whether there are false
+    /// alarms
+    #[arg(long, value_name = "SECONDS", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    watch: u64,
     #[command(flatten)]
     common: CommonArgs,
     /// Python for the workers; `--training ddp` needs one with PyTorch [default: python3]
@@ -489,6 +493,7 @@ impl From<HangsArgs> for hangs::Options {
             training: args.training,
             reps: args.reps,
             step_seconds: args.step_time,
+            watch: Duration::from_secs(args.watch),
             steadfast: args.common.steadfast,
             python: args.python,
             etcd_program: args.etcd_program,

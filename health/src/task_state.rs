@@ -29,6 +29,9 @@ pub struct Task {
     pub state: char,
     /// Clock ticks that it has spent on a processor.
     pub ticks: u64,
+    /// How often it has gone to sleep by itself; known of the main thread only.
+    #[serde(default)]
+    pub sleeps: Option<u64>,
     /// The kernel function in which it sleeps.
     pub wchan: Option<String>,
     /// The system call that it is in, and what that is about.
@@ -61,7 +64,8 @@ pub fn look_at(proc_root: &Path, pid: u32) -> Option<ProcessState> {
         })
         .collect();
     tasks.sort_by_key(|task| (task.id != pid, task.id));
-    tasks.first()?;
+    let main = tasks.first_mut()?;
+    main.sleeps = sleeps(&directory.join(format!("task/{}", main.id)));
     Some(ProcessState {
         tasks,
         frozen: is_frozen(&directory),
@@ -96,6 +100,7 @@ fn task(task: &Path, process: &Path, id: u32) -> Option<Task> {
         name,
         state,
         ticks,
+        sleeps: None,
         wchan: wchan.filter(|name| !name.is_empty() && name != "0"),
         call: call.and_then(|text| SystemCall::parse(&text, process)),
         kernel_stack: stack.filter(|text| !text.trim().is_empty()),
@@ -110,6 +115,14 @@ fn parse_stat(stat: &str) -> Option<(String, char, u64)> {
     let state = fields.first()?.chars().next()?;
     let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some((name, state, ticks(11)?.saturating_add(ticks(12)?)))
+}
+
+fn sleeps(task: &Path) -> Option<u64> {
+    let status = fs::read_to_string(task.join("status")).ok()?;
+    let count = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
 }
 
 /// Whether the cgroup v2 of the process, or one above it, is frozen.
@@ -176,12 +189,15 @@ mod tests {
         fs::write(task.join("stat"), stat).unwrap();
         fs::write(task.join("wchan"), "io_schedule").unwrap();
         fs::write(root.path().join("7/status"), "SigCgt:\t0000080000000000\n").unwrap();
+        let switches = "Name:\ta\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        fs::write(task.join("status"), switches).unwrap();
         let state = look_at(root.path(), 7).unwrap();
         let main = &state.tasks[0];
         assert_eq!(
             (main.name.as_str(), main.state, main.ticks),
             ("a) R (b", 'D', 42)
         );
+        assert_eq!(main.sleeps, Some(12));
         assert_eq!(main.wchan.as_deref(), Some("io_schedule"));
         assert_eq!((&main.call, &main.kernel_stack), (&None, &None));
         assert!(catches(root.path(), 7, 44));

@@ -241,3 +241,66 @@ fn workers_that_finish_early_are_no_failure() {
     job.wait().ended_with(0);
     assert_eq!(attempts(&job), 1);
 }
+
+#[test]
+fn who_was_stopped_with_the_others_may_have_said_what_was_wrong() {
+    // The one that waits for it in vain dies first, of what is only a consequence.
+    let steps = [
+        "steps:1:1:0",
+        "@rank=1@err:CUDA error uncorrectable ECC error encountered",
+        "@rank=1@hang",
+        "wait-file:go",
+        "err:DistNetworkError Failed to recv, got 0 bytes. Connection was likely closed.",
+        "exit:1",
+    ];
+    let mut job = Launch::run(&[
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "0",
+        "--restart-grace",
+        "100ms",
+    ])
+    .worker(&steps)
+    .start();
+    job.eventually("the words in the log", |job| {
+        job.stderr().contains("uncorrectable").then_some(())
+    });
+    job.touch("go");
+    job.wait()
+        .ended_with(75)
+        .said("rank 1 on node did not end by itself, but had said before")
+        .said("To do: take the node out");
+}
+
+#[test]
+fn a_full_disk_is_waited_for_and_not_taken_for_an_error_of_the_program() {
+    let steps = [
+        "steps:1:3:0",
+        "@restart=3@exit:0",
+        "err:OSError [Errno 28] No space left on device",
+        "exit:1",
+    ];
+    let mut job = Launch::run(&["--max-restarts", "1", "--restart-grace", "100ms"])
+        .worker(&steps)
+        .start();
+    job.wait()
+        .ended_with(0)
+        .said("the storage has failed 2 times")
+        .said("the restart was put off for 15 s; it is not charged to the restart budget");
+    assert_eq!(attempts(&job), 4);
+}
+
+#[test]
+fn rules_of_ones_own_say_what_lines_mean() {
+    let launch = Launch::run(&["--max-restarts", "0"]);
+    let rules = "[[rule]]\nid = 'site.x'\nclass = 'storage'\nrole = 'cause'\nstrength = 95\n\
+                 match = ['frobnicator jammed']\nmeaning = 'the frobnicator jammed'\nnext = 'oil it'\n";
+    let path = launch.directory().join("own.toml");
+    std::fs::write(&path, rules).unwrap();
+    let mut job = launch
+        .env("STEADFAST_FAULT_RULES", path.to_str().unwrap())
+        .worker(&["err:the frobnicator jammed", "exit:1"])
+        .start();
+    job.wait().said("To do: oil it");
+}

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -71,10 +72,33 @@ fn recovers_from(mut job: Job, rank: u64, class: &str) -> Value {
         let index: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
         (index["ranks"].as_array()?.len() == 4).then_some(())
     });
+    agrees_afterwards(&judged);
     job.signal(Signal::SIGTERM);
     let outcome = job.wait();
     assert!(outcome.stderr.contains("holds up the others"), "{outcome}");
     judged
+}
+
+/// What was kept of the stall comes to the same, whoever looks at it later.
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "tests create processes")]
+fn agrees_afterwards(judged: &Value) {
+    let output = Command::new(steadfast_tests::steadfast())
+        .args(["diagnose", judged["evidence"].as_str().unwrap(), "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let later: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for field in [
+        "class",
+        "culprit",
+        "others",
+        "confidence",
+        "signs",
+        "advice",
+    ] {
+        assert_eq!(later["verdict"][field], judged[field], "{later:#}");
+    }
 }
 
 #[test]
@@ -167,6 +191,22 @@ fn a_rank_that_spins_with_the_interpreters_lock_is_named() {
     reached(&job, 1, LEARNED);
     job.touch("spin-3");
     recovers_from(job, 3, "hang");
+}
+
+#[test]
+fn a_rank_in_which_another_thread_keeps_the_interpreters_lock_is_named() {
+    if !Requirement::Python.met() {
+        return;
+    }
+    let job = toy(&[], "1000000").start();
+    reached(&job, 1, LEARNED);
+    job.touch("lock-1");
+    let judged = recovers_from(job, 1, "hang");
+    let sign = judged["signs"][0].as_str().unwrap();
+    assert!(
+        sign.contains("waits for the interpreter's lock"),
+        "{judged:#}"
+    );
 }
 
 #[test]

@@ -29,8 +29,6 @@ use steadfast_sim::Random;
 
 /// How long a verdict may take.
 const JUDGED_WITHIN: Duration = Duration::from_mins(2);
-/// How long a job is watched in which nothing must be done.
-const WATCHED: Duration = Duration::from_secs(12);
 /// The fault comes at a random moment of a step.
 const PHASE_MS: u64 = 1_000;
 
@@ -42,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) training: Training,
     pub(crate) reps: u32,
     pub(crate) step_seconds: f64,
+    /// How long a job is watched in which nothing must be done.
+    pub(crate) watch: Duration,
     pub(crate) steadfast: Option<PathBuf>,
     pub(crate) python: Option<PathBuf>,
     pub(crate) etcd_program: Option<PathBuf>,
@@ -102,6 +102,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
         etcd_program: options.etcd_program.clone(),
         training: options.training,
         step_seconds: options.step_seconds,
+        watch: options.watch,
     };
     let faults = if options.faults.is_empty() {
         Fault::ALL.to_vec()
@@ -170,7 +171,7 @@ fn once(
     if let Some(disk) = disk {
         disk.freeze()?;
     }
-    let outcome = strike(&mut job, fault, rank);
+    let outcome = strike(&mut job, fault, rank, setup.watch);
     if let Some(disk) = disk {
         // Whatever came of it, the workers must be able to end.
         disk.thaw()?;
@@ -178,10 +179,10 @@ fn once(
     outcome
 }
 
-fn strike(job: &mut Job, fault: Fault, rank: u32) -> Result<Outcome, Failure> {
+fn strike(job: &mut Job, fault: Fault, rank: u32, watch: Duration) -> Result<Outcome, Failure> {
     let (victim, struck) = job.strike(fault, rank)?;
     if fault.is_none() {
-        return left_alone(job);
+        return left_alone(job, fault, watch);
     }
     let judged = wait_for("a verdict", JUDGED_WITHIN, || job.verdict())?;
     let seconds = Duration::from_nanos(now_ns().saturating_sub(struck)).as_secs_f64();
@@ -205,20 +206,26 @@ fn judge(judged: &Value, fault: Fault, victim: &Victim, seconds: f64) -> Outcome
 }
 
 /// Nothing must be done for a while.
-fn left_alone(job: &mut Job) -> Result<Outcome, Failure> {
-    pause(WATCHED)?;
-    let done = job.was_restarted()?;
+fn left_alone(job: &mut Job, fault: Fault, watch: Duration) -> Result<Outcome, Failure> {
+    pause(watch)?;
+    let restarted = job.was_restarted()?;
+    // Where nothing is wrong at all, a verdict is a false alarm.
+    let alarm = if fault == Fault::Uneven {
+        job.verdict()?
+    } else {
+        None
+    };
+    let done = restarted || alarm.is_some();
     Ok(Outcome {
         seconds: None,
         rank_right: !done,
         node_right: !done,
         class_right: !done,
-        said: if done {
-            "the job was restarted"
-        } else {
-            "left alone"
-        }
-        .to_owned(),
+        said: match alarm {
+            Some(alarm) => format!("false alarm: {}", alarm["summary"]),
+            None if restarted => "the job was restarted".to_owned(),
+            None => format!("left alone for {} s", watch.as_secs()),
+        },
     })
 }
 

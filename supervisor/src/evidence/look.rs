@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use steadfast_core::{Doing, KernelState};
-use steadfast_health::sockets_of;
 use steadfast_health::stacks::{Place, main_thread, parse_stacks};
 use steadfast_health::task_state::{ProcessState, Task, WaitsFor, catches, look_at};
+use steadfast_health::{Socket, sockets_of};
 use steadfast_process::tree::Process;
 
 use super::{RankEvidence, Subject, not_seen, training_process};
@@ -24,6 +24,10 @@ const STACKS_WITHIN: Duration = Duration::from_millis(180);
 /// A file that has not grown for that long is complete.
 const SETTLED: Duration = Duration::from_millis(15);
 const LARGEST_STACKS: u64 = 256 * 1024;
+/// Whoever waits for Python's lock asks for it every 5 ms; on a node with too few processors, not quite as often.
+const ASKS_A_SECOND: f64 = 40.0;
+/// As often as that the kernel sends again what is not acknowledged before it is more than a packet that was lost.
+const RETRANSMITS: u64 = 2;
 /// A processor's time is counted in hundredths of a second on every architecture that trains.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -72,6 +76,7 @@ pub(super) fn at(subject: &Subject) -> RankEvidence {
     }
     sum_up(&mut evidence, sights);
     evidence.sockets = sockets_of(Path::new("/proc"), pid);
+    evidence.signs.unheard_by = unheard_by(&evidence.sockets);
     evidence
 }
 
@@ -181,6 +186,7 @@ fn sum_up(evidence: &mut RankEvidence, sights: Vec<Sight>) {
         } else {
             kernel_alike
         };
+    signs.wants_lock = !busy && wants_lock(&sights, seconds);
     signs.doing = doing(places.last().copied(), main, busy);
     signs.stack = functions.pop().unwrap_or_default();
     evidence.stacks = sights
@@ -188,6 +194,34 @@ fn sum_up(evidence: &mut RankEvidence, sights: Vec<Sight>) {
         .filter_map(|sight| sight.stacks.clone())
         .collect();
     evidence.process = sights.into_iter().last().map(|sight| sight.process);
+}
+
+/// Whether the main thread asks for the interpreter's lock again and again: it then sleeps for a few milliseconds at a time,
+/// waiting for another thread, and is never seen anywhere else. Threads that wait for anything else sleep through.
+fn wants_lock(sights: &[Sight], seconds: f64) -> bool {
+    let mains = || {
+        sights
+            .iter()
+            .filter_map(|sight| sight.process.tasks.first())
+    };
+    let waits = mains().all(|task| {
+        let call = task.call.as_ref();
+        task.state == 'S' && call.is_some_and(|call| call.waits_for == WaitsFor::Thread)
+    });
+    let sleeps: Vec<u64> = mains().filter_map(|task| task.sleeps).collect();
+    let (Some(first), Some(last)) = (sleeps.first(), sleeps.last()) else {
+        return false;
+    };
+    let slept = u32::try_from(last.saturating_sub(*first)).unwrap_or(u32::MAX);
+    waits && sleeps.len() == LOOKS && f64::from(slept) >= ASKS_A_SECOND * seconds
+}
+
+/// The other end of a connection on which nothing gets through.
+fn unheard_by(sockets: &[Socket]) -> Option<String> {
+    let stuck = sockets
+        .iter()
+        .find(|socket| socket.unsent > 0 && socket.retransmits >= RETRANSMITS);
+    stuck.map(|socket| socket.remote.to_string())
 }
 
 fn kernel_state(task: &Task, frozen: bool) -> KernelState {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
-use steadfast_health::nccl_ras;
+use steadfast_health::nccl_ras::{self, RasProblem};
 
 use crate::redact;
 
@@ -59,6 +59,9 @@ pub(crate) struct NodeEvidence {
     /// What is wrong by what NCCL says of the job, or why it says nothing.
     #[serde(default)]
     pub(crate) nccl: Vec<String>,
+    /// What of that is about a process that it names by number.
+    #[serde(default)]
+    pub(crate) nccl_processes: Vec<(u32, String)>,
     /// NCCL's own words.
     #[serde(default)]
     pub(crate) nccl_answer: Option<String>,
@@ -89,15 +92,23 @@ pub(crate) fn look_at_node<T>(
     let mut node = seen.recv_timeout(A_LITTLE_LONGER).unwrap_or(unseen);
     if let Some(nccl) = nccl {
         let left = deadline.saturating_duration_since(Instant::now());
-        (node.nccl, node.nccl_answer) = nccl
-            .recv_timeout(left)
-            .unwrap_or_else(|_| (vec!["NCCL has not answered in time".to_owned()], None));
+        let said = nccl.recv_timeout(left).unwrap_or_else(|_| FromNccl {
+            problems: vec!["NCCL has not answered in time".to_owned()],
+            ..FromNccl::default()
+        });
+        (node.nccl, node.nccl_processes) = (said.problems, said.processes);
+        node.nccl_answer = said.answer;
     }
     (node, done)
 }
 
 /// What is wrong by NCCL's answer, and the answer.
-type FromNccl = (Vec<String>, Option<String>);
+#[derive(Default)]
+struct FromNccl {
+    problems: Vec<String>,
+    processes: Vec<(u32, String)>,
+    answer: Option<String>,
+}
 
 fn ask_nccl(address: String) -> mpsc::Receiver<FromNccl> {
     let (sender, answer) = mpsc::channel();
@@ -106,16 +117,29 @@ fn ask_nccl(address: String) -> mpsc::Receiver<FromNccl> {
         .name("evidence".to_owned())
         .spawn(move || {
             let said = match nccl_ras::ask(&address, NCCL_WITHIN) {
-                Ok(report) => {
-                    let problems = report.problems.iter().map(ToString::to_string).collect();
-                    (problems, Some(report.answer))
-                }
-                Err(error) => (vec![format!("NCCL says nothing: {error}")], None),
+                Ok(report) => FromNccl {
+                    problems: report.problems.iter().map(ToString::to_string).collect(),
+                    processes: processes(&report.problems),
+                    answer: Some(report.answer),
+                },
+                Err(error) => FromNccl {
+                    problems: vec![format!("NCCL says nothing: {error}")],
+                    ..FromNccl::default()
+                },
             };
             // Too late: nobody waits any more.
             drop(sender.send(said));
         });
     answer
+}
+
+/// A rank is numbered anew in each communicator; a process has its number on its node.
+fn processes(problems: &[RasProblem]) -> Vec<(u32, String)> {
+    let about = problems.iter().flat_map(|problem| {
+        let peers = problem.peers.iter().filter_map(|peer| peer.pid);
+        peers.map(|pid| (pid, problem.what.clone()))
+    });
+    about.collect()
 }
 
 fn look(subject: &NodeSubject) -> NodeEvidence {
@@ -140,6 +164,7 @@ fn look(subject: &NodeSubject) -> NodeEvidence {
         kernel_log,
         no_kernel_log,
         nccl: Vec::new(),
+        nccl_processes: Vec::new(),
         nccl_answer: None,
     }
 }

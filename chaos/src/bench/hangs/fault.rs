@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Skip,
     /// A rank never lets go of the interpreter's lock.
     Spin,
+    /// A thread of a rank keeps the interpreter's lock, asleep.
+    Lock,
     /// A rank does not come to its first step.
     Init,
     /// A rank writes to a disk that does not answer.
@@ -27,20 +29,24 @@ pub(crate) enum Fault {
     Pause,
     /// A rank evaluates for 8 s by itself, while the others wait: to be left alone.
     Eval,
+    /// Nothing is wrong, but steps, saves and evaluations are of all lengths: to be left alone, and not even spoken of.
+    Uneven,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Stop,
         Self::Data,
         Self::Skip,
         Self::Spin,
+        Self::Lock,
         Self::Init,
         Self::Write,
         Self::NodeSilent,
         Self::Slow,
         Self::Pause,
         Self::Eval,
+        Self::Uneven,
     ];
 
     /// Whether it can be tried with so many nodes.
@@ -50,7 +56,7 @@ impl Fault {
 
     /// Whether nothing must be done about it.
     pub(super) fn is_none(self) -> bool {
-        matches!(self, Self::Slow | Self::Pause | Self::Eval)
+        matches!(self, Self::Slow | Self::Pause | Self::Eval | Self::Uneven)
     }
 
     /// The class that it has to be called.
@@ -68,10 +74,12 @@ impl Fault {
             Self::Data => Some("data"),
             Self::Skip => Some("skip"),
             Self::Spin => Some("spin"),
+            Self::Lock => Some("lock"),
             Self::Write => Some("write"),
             Self::Slow => Some("slow"),
             Self::Pause => Some("pause"),
             Self::Eval => Some("eval"),
+            Self::Uneven => Some("uneven"),
             Self::Stop | Self::Init | Self::NodeSilent => None,
         }
     }
@@ -83,12 +91,14 @@ impl Fault {
             Self::Data => "endless wait for data",
             Self::Skip => "a collective left out",
             Self::Spin => "spins with the GIL",
+            Self::Lock => "a thread keeps the GIL",
             Self::Init => "stuck before the first step",
             Self::Write => "write to a frozen disk",
             Self::NodeSilent => "a whole node stands still",
             Self::Slow => "rank 3 times slower",
             Self::Pause => "stall of 1.2 s",
             Self::Eval => "evaluation of 8 s on one rank",
+            Self::Uneven => "nothing wrong, uneven steps",
         }
     }
 }

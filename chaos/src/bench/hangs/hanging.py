@@ -6,15 +6,19 @@ script sleeps within a step, and counts in the first attempt only. Before the ra
 monotonic clock, in nanoseconds, into a file struck-RANK there. With HANG_BEFORE_FIRST_STEP=RANK, that rank does not even
 begin.
 
-KIND: `data` waits for data that do not come, `spin` never lets go of the interpreter's lock, `skip` leaves out a
+KIND: `data` waits for data that do not come, `spin` never lets go of the interpreter's lock, `lock`
+has another thread keep it, asleep, `skip` leaves out a
 collective and goes on to another one, `write` writes to a file in the directory HANG_WRITES_TO, `slow` takes three times as
-long for each step, `pause` once takes 1.2 s, `eval` evaluates for 8 s, by itself.
+long for each step, `pause` once takes 1.2 s, `eval` evaluates for 8 s, by itself. `uneven` goes on without a fault: steps of
+a third to twice their time, saves of ten times a step, by rank 0, and evaluations of fifty times a step, by all ranks or one.
 """
 
 import os
+import random
 import re
 import runpy
 import sys
+import threading
 import time
 
 rank = os.environ["RANK"]
@@ -31,6 +35,13 @@ def next_batch():
 def hold_the_lock():
     # Takes longer than the universe will last, within one call that does not let go of the interpreter's lock.
     re.match(r"(a+)+$", "a" * 80 + "b")
+
+
+def keep_the_lock():
+    import ctypes
+
+    # A function of the C library that is called as if it were one of Python's keeps the lock, asleep.
+    threading.Thread(target=ctypes.PyDLL(None).sleep, args=(1000000,), daemon=True).start()
 
 
 def skip_a_collective(training):
@@ -55,6 +66,27 @@ def evaluate():
         really_sleep(8)
 
 
+class Uneven:
+    """A training without a fault whose steps are of all lengths."""
+
+    def __init__(self):
+        self.steps = 0
+        self.random = random.Random(int(rank))
+
+    def work(self, seconds):
+        import steadfast  # the supervisor brings it along
+
+        self.steps += 1
+        if self.steps % 20 == 0 and rank == "0":
+            with steadfast.checkpointing():
+                really_sleep(10 * seconds)
+        # Every second time it is one rank that the others wait for.
+        if self.steps % 100 == 0 and (self.steps % 200 == 0 or rank == "1"):
+            with steadfast.evaluating():
+                really_sleep(50 * seconds)
+        really_sleep(seconds * self.random.uniform(1 / 3, 2))
+
+
 def told_to(kind):
     return is_first and os.path.exists(os.path.join(words, "%s-%s" % (kind, rank)))
 
@@ -75,6 +107,9 @@ def sleep(seconds):
     if told_to("spin"):
         strike()
         hold_the_lock()
+    if told_to("lock"):
+        strike()
+        keep_the_lock()
     if told_to("skip"):
         strike()
         skip_a_collective(sys._getframe(1))
@@ -89,12 +124,16 @@ def sleep(seconds):
         strike()
         os.unlink(os.path.join(words, "pause-" + rank))
         seconds = 1.2
+    if told_to("uneven"):
+        strike()
+        return unevenly.work(seconds)
     if told_to("slow"):
         strike()
         seconds *= 3
-    really_sleep(seconds)
+    return really_sleep(seconds)
 
 
+unevenly = Uneven()
 if is_first and os.environ.get("HANG_BEFORE_FIRST_STEP") == rank:
     strike()
     really_sleep(1000000)

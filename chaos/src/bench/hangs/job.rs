@@ -39,6 +39,8 @@ pub(super) struct Setup {
     pub(super) etcd_program: Option<PathBuf>,
     pub(super) training: Training,
     pub(super) step_seconds: f64,
+    /// How long a job is watched in which nothing must be done.
+    pub(super) watch: Duration,
 }
 
 /// Whom it hits.
@@ -166,7 +168,14 @@ impl Job {
                 .map_err(|error| Failure::Unexpected(format!("rank {rank}: {error}")))?;
             return Ok((victim(rank, record.node), struck));
         }
-        if let Some(word) = fault.word() {
+        // What is no fault of one rank is done by all of them.
+        let ranks = if fault == Fault::Uneven {
+            0..RANKS
+        } else {
+            rank..rank + 1
+        };
+        for rank in ranks.filter(|_| fault.word().is_some()) {
+            let word = fault.word().unwrap_or_default();
             write(&self.directory.path().join(format!("{word}-{rank}")), "")?;
         }
         let struck = self.wait_until_struck(rank)?;

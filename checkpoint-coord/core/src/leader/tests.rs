@@ -515,3 +515,27 @@ fn an_unreadable_plan_stops_all_decisions_and_is_named() {
         bench.leader.reason()
     );
 }
+
+#[test]
+fn storage_that_fails_again_is_waited_for_by_whoever_leads() {
+    let mut bench = Bench::one(1);
+    let full = Finding {
+        class: FaultClass::Storage.into(),
+        ..failure("OSError")
+    };
+    bench.fail(full.clone(), Some(5));
+    assert_eq!(bench.plan().generation, Generation(2));
+    bench.fail(full, Some(5));
+    // The next leader knows of it, too.
+    let epoch = bench.leader.epoch();
+    bench.leader = Leader::new(leader_settings(1), epoch, load(&bench.store));
+    bench.tell(LeaderEvent::Tick);
+    assert_eq!(bench.leader.state(), LeaderState::Gathering);
+    assert_eq!(bench.plan().generation, Generation(2));
+    assert!(bench.leader.reason().contains("before the next attempt"));
+    assert_eq!(bench.ledger().pause_s, 5);
+    bench.pass();
+    assert_eq!(bench.plan().generation, Generation(3));
+    let ledger = bench.ledger();
+    assert_eq!((ledger.pause_s, ledger.restarts_charged), (0, 1));
+}

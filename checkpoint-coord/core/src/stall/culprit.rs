@@ -28,6 +28,9 @@ const DISK_PATIENCE: Duration = Duration::from_secs(30);
 /// A rank that works is left alone at least that long.
 const STRAGGLER_PATIENCE: Duration = Duration::from_mins(10);
 
+/// Signs that are told of, where many ranks show the same.
+const MOST_SIGNS: usize = 4;
+
 /// How sure a verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -150,6 +153,14 @@ fn charge<'a>(
     let apart = majority.is_some_and(|stack| !rank.stack.is_empty() && compared(rank) != stack);
     let with_the_others = majority.is_some() && !rank.stack.is_empty() && !apart;
     let waits = waits_for_others(rank);
+    // Whatever its stack says, it gets there no more.
+    if kind.is_none() && rank.wants_lock && rank.still {
+        kind = Some(Kind::Locked);
+        signs.push(
+            "its main thread waits for the interpreter's lock (GIL), which another thread of its keeps"
+                .to_owned(),
+        );
+    }
     if kind.is_none() && !with_the_others && (!waits || apart) {
         kind = user_kind(rank, apart, &mut signs);
     }
@@ -172,6 +183,10 @@ fn charge<'a>(
         signs.push(format!(
             "it is at step {step}, others are at step {furthest}"
         ));
+    }
+    if let Some(reported) = &rank.reported {
+        kind = kind.or(Some(Kind::Reported));
+        signs.push(format!("the communication library says of it: {reported}"));
     }
     let kind = kind?;
     // A rank by itself has nobody to be compared with.
@@ -256,7 +271,9 @@ fn verdict(
         // A rank that only takes longer than ever looks the same.
         Kind::Unheard
         | Kind::Storage
+        | Kind::Locked
         | Kind::Spinning
+        | Kind::Reported
         | Kind::Working
         | Kind::Behind
         | Kind::Elsewhere => Confidence::Fair,
@@ -301,6 +318,9 @@ fn class_of(charge: &Charge<'_>) -> FaultClass {
 
 /// Everybody waits for the others, and nobody is missing.
 fn nobody(ranks: &[RankSigns]) -> StallVerdict {
+    if let Some(verdict) = network(ranks) {
+        return verdict;
+    }
     let unseen = ranks
         .iter()
         .filter(|rank| rank.doing == Doing::Unknown)
@@ -322,6 +342,42 @@ fn nobody(ranks: &[RankSigns]) -> StallVerdict {
         is_held: false,
         kind: None,
     }
+}
+
+/// All wait for each other, and what some have sent does not arrive: it is the way between them.
+fn network(ranks: &[RankSigns]) -> Option<StallVerdict> {
+    let mut unheard: Vec<&RankSigns> = ranks
+        .iter()
+        .filter(|rank| rank.unheard_by.is_some())
+        .collect();
+    unheard.sort_by_key(|rank| rank.rank);
+    let signs: Vec<String> = unheard
+        .iter()
+        .take(MOST_SIGNS)
+        .filter_map(|rank| {
+            let by = rank.unheard_by.as_deref()?;
+            Some(format!(
+                "what rank {} on {} has sent to {by} is not acknowledged, though it was sent again and again",
+                rank.rank, rank.node
+            ))
+        })
+        .collect();
+    let summary = format!(
+        "no rank makes steps any more, and the network does not carry what they send: {}",
+        signs.first()?
+    );
+    Some(StallVerdict {
+        class: FaultClass::Network,
+        culprit: None,
+        others: unheard.iter().map(|rank| rank.rank).collect(),
+        confidence: Confidence::Fair,
+        signs,
+        summary,
+        advice: "look at the network between these nodes: links, firewalls, routes, the interface that was chosen"
+            .to_owned(),
+        is_held: false,
+        kind: None,
+    })
 }
 
 /// The same is true of most ranks: what they share is at fault.

@@ -33,6 +33,15 @@ pub struct RankSigns {
     pub still: bool,
     /// The share of the time for which it was on a processor; 1 is one processor.
     pub cpu: f64,
+    /// Whether its main thread asks for the interpreter's lock all the time and does not get it.
+    #[serde(default)]
+    pub wants_lock: bool,
+    /// To whom it has sent what is not acknowledged although the kernel has tried again and again, in words.
+    #[serde(default)]
+    pub unheard_by: Option<String>,
+    /// What the communication library says is wrong with it.
+    #[serde(default)]
+    pub reported: Option<String>,
 }
 
 /// How a thread is, as the kernel has it.

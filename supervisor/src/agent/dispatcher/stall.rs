@@ -305,6 +305,8 @@ impl Agent {
     async fn judge(&mut self, number: u64, found: Findings) -> Result<(), AgentError> {
         let now = now();
         let scene = self.scene(now);
+        let mut found = found;
+        found.heed_nccl();
         let signs: Vec<RankSigns> = found.ranks.iter().map(|seen| seen.signs.clone()).collect();
         let run_dir = &self.settings.log.run_dir;
         let outcome = self.stall.looked(number, &signs, &scene, (now, run_dir));

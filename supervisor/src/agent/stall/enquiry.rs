@@ -39,6 +39,20 @@ pub(in crate::agent) struct Missing {
     pub(in crate::agent) why: String,
 }
 
+impl Findings {
+    /// Puts what NCCL says of processes beside what was seen of their ranks. The number of a process is one of its node's, so
+    /// one that several nodes have counts for none of them.
+    pub(in crate::agent) fn heed_nccl(&mut self) {
+        let said = self.nodes.iter().flat_map(|node| &node.nccl_processes);
+        for (pid, what) in said.cloned().collect::<Vec<_>>() {
+            let mut such = self.ranks.iter_mut().filter(|seen| seen.signs.pid == pid);
+            if let (Some(seen), None) = (such.next(), such.next()) {
+                seen.signs.reported.get_or_insert(what);
+            }
+        }
+    }
+}
+
 impl Enquiry {
     /// Begins. `asked` are the other nodes, each with the number of its request or why it was not asked.
     pub(in crate::agent) fn new(
@@ -198,6 +212,28 @@ mod tests {
 
     fn kernels(ranks: &[RankEvidence]) -> Vec<KernelState> {
         ranks.iter().map(|seen| seen.signs.kernel).collect()
+    }
+
+    #[test]
+    fn what_nccl_says_of_a_process_counts_where_it_can_be_one_rank_only() {
+        let mut found = Findings::default();
+        for node in [0, 1] {
+            let mut seen = seen(node);
+            (seen.ranks[0].signs.pid, seen.ranks[1].signs.pid) = (100, 101 + node);
+            seen.node.nccl_processes = vec![
+                (100, "does not answer".to_owned()),
+                (102, "has failed".to_owned()),
+            ];
+            found.nodes.push(seen.node);
+            found.ranks.extend(seen.ranks);
+        }
+        found.heed_nccl();
+        let reported = found
+            .ranks
+            .iter()
+            .map(|seen| seen.signs.reported.as_deref());
+        let expected = [None, None, None, Some("has failed")];
+        assert_eq!(reported.collect::<Vec<_>>(), expected);
     }
 
     #[test]

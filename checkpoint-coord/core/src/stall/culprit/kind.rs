@@ -13,10 +13,14 @@ pub(super) enum Kind {
     Storage,
     Data,
     Waiting,
+    /// Another of its threads keeps the interpreter's lock.
+    Locked,
     Spinning,
     /// It waits, but not where the others are.
     Elsewhere,
     Working,
+    /// The communication library says that something is wrong with it.
+    Reported,
     /// It has made fewer steps.
     Behind,
 }
@@ -43,12 +47,18 @@ impl Kind {
                 "look at its data loader: the source of the data, the worker processes, their memory"
             }
             Self::Waiting => "look at its stacks in the evidence: what it waits for does not come",
+            Self::Locked => {
+                "look at its stacks in the evidence: a thread keeps the interpreter's lock (GIL) in a call of native code"
+            }
             Self::Spinning => "look at its stacks in the evidence: a loop there does not end",
             Self::Elsewhere => {
                 "compare its stack with that of the others: it takes another way through the program"
             }
             Self::Working => {
                 "it may only be slow: look at the load of its node and at its share of the data"
+            }
+            Self::Reported => {
+                "look at what its communication library says in the evidence, and at its GPU"
             }
             Self::Behind => "look at its stacks in the evidence",
         }

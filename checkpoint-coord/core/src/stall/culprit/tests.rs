@@ -19,6 +19,9 @@ fn rank(number: u32, doing: Doing, stack: &[&str]) -> RankSigns {
         stack: stack.iter().map(|&function| function.to_owned()).collect(),
         still: true,
         cpu: 0.0,
+        wants_lock: false,
+        unheard_by: None,
+        reported: None,
     }
 }
 
@@ -241,4 +244,150 @@ fn a_node_of_which_nothing_is_heard_is_to_blame_for_all_its_ranks() {
         (verdict.class, verdict.culprit),
         (FaultClass::Network, None)
     );
+}
+
+#[test]
+fn a_rank_that_cannot_get_the_interpreters_lock_is_to_blame_wherever_it_seems_to_be() {
+    let mut locked = rank(2, Doing::Collective, &IN_REDUCE);
+    locked.wants_lock = true;
+    let verdict = against(locked.clone());
+    blames_rank_2(&verdict, FaultClass::Hang, Confidence::Fair);
+    assert!(verdict.signs[0].contains("lock"), "{verdict:?}");
+    // It gets the lock now and then.
+    locked.still = false;
+    assert_eq!(against(locked).culprit, None);
+}
+
+#[test]
+fn where_all_have_entered_lost_packets_make_it_the_networks_fault() {
+    let mut ranks: Vec<RankSigns> = (0..4)
+        .map(|number| rank(number, Doing::Collective, &IN_REDUCE))
+        .collect();
+    assert_eq!(find_culprit(&ranks).unwrap().class, FaultClass::Hang);
+    ranks[1].unheard_by = Some("10.0.0.2:4000".to_owned());
+    let verdict = find_culprit(&ranks).unwrap();
+    assert_eq!(
+        (verdict.class, verdict.culprit.clone(), verdict.confidence),
+        (FaultClass::Network, None, Confidence::Fair)
+    );
+    assert!(verdict.summary.contains("10.0.0.2"), "{verdict:?}");
+    // That nobody acknowledges is no wonder when somebody is stopped.
+    ranks[2].kernel = KernelState::Stopped;
+    blames_rank_2(
+        &find_culprit(&ranks).unwrap(),
+        FaultClass::Hang,
+        Confidence::Strong,
+    );
+}
+
+#[test]
+fn what_the_communication_library_says_is_a_sign_of_its_own() {
+    let mut reported = rank(2, Doing::Collective, &IN_REDUCE);
+    reported.reported = Some("does not answer".to_owned());
+    blames_rank_2(
+        &against(reported.clone()),
+        FaultClass::Hang,
+        Confidence::Fair,
+    );
+    reported.kernel = KernelState::Stopped;
+    let verdict = against(reported);
+    assert!(
+        verdict
+            .signs
+            .iter()
+            .any(|sign| sign.contains("does not answer")),
+        "{verdict:?}"
+    );
+}
+
+mod numbering {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const STACKS: [&[&str]; 4] = [&[], &IN_REDUCE, &["get", "__next__"], &["spin", "train"]];
+
+    fn any_rank() -> impl Strategy<Value = RankSigns> {
+        let kernels = vec![
+            KernelState::Running,
+            KernelState::Sleeping,
+            KernelState::Sleeping,
+            KernelState::Uninterruptible,
+            KernelState::Stopped,
+            KernelState::Unheard,
+        ];
+        let doings = vec![
+            Doing::Collective,
+            Doing::Collective,
+            Doing::Network,
+            Doing::Data,
+            Doing::Storage,
+            Doing::Pause,
+            Doing::Computing,
+            Doing::Waiting,
+            Doing::Unknown,
+        ];
+        (
+            select(kernels),
+            select(doings),
+            select(STACKS.to_vec()),
+            any::<[bool; 3]>(),
+            6..8_u64,
+        )
+            .prop_map(
+                |(kernel, doing, stack, [still, locked, sends], step)| RankSigns {
+                    kernel,
+                    still,
+                    wants_lock: locked,
+                    unheard_by: sends.then(|| "10.0.0.9:1".to_owned()),
+                    step: Some(step),
+                    ..rank(0, doing, stack)
+                },
+            )
+    }
+
+    proptest! {
+        /// Whoever numbers the ranks and in whatever order they are told of, the same are blamed for the same.
+        #[test]
+        fn the_verdict_does_not_depend_on_it(
+            crowd in proptest::collection::vec(any_rank(), 1..9),
+            order in any::<u64>(),
+        ) {
+            let number = |numbers: &[u32]| {
+                let ranks = crowd.iter().zip(numbers).map(|(signs, &number)| RankSigns {
+                    rank: Rank(number),
+                    ..signs.clone()
+                });
+                ranks.collect::<Vec<_>>()
+            };
+            let plain: Vec<u32> = (0..).take(crowd.len()).collect();
+            let mut numbers = plain.clone();
+            // A permutation for each number that is drawn.
+            let mut left = order;
+            for index in (1..numbers.len()).rev() {
+                let with = usize::try_from(left % (index as u64 + 1)).unwrap();
+                left /= index as u64 + 1;
+                numbers.swap(index, with);
+            }
+            let straight = find_culprit(&number(&plain)).unwrap();
+            let mut shuffled = number(&numbers);
+            shuffled.reverse();
+            let other = find_culprit(&shuffled).unwrap();
+            // The ranks that are blamed, as places in the crowd.
+            let blamed = |verdict: &StallVerdict, numbers: &[u32]| {
+                let named = verdict.culprit.iter().map(|culprit| culprit.rank);
+                let named = named.chain(verdict.others.iter().copied());
+                let mut places: Vec<usize> = named
+                    .map(|rank| numbers.iter().position(|&number| number == rank.0).unwrap())
+                    .collect();
+                places.sort_unstable();
+                places
+            };
+            prop_assert_eq!(blamed(&straight, &plain), blamed(&other, &numbers));
+            prop_assert_eq!(straight.class, other.class);
+            prop_assert_eq!(straight.culprit.is_some(), other.culprit.is_some());
+            prop_assert_eq!(straight.kind, other.kind);
+        }
+    }
 }
