@@ -52,7 +52,7 @@ fn of_state(state: &State, pace: &Pace, context: &Context, from_logs: Answer) ->
                 .is_some_and(|age| age > pace.bound_s(rank, state))
         })
         .collect();
-    if stalled.is_empty() && state.missing(context).is_none() {
+    if stalled.is_empty() && state.missing(context).is_empty() && !disagree(state, pace) {
         if from_logs.fault && from_logs.confidence >= SURE {
             return from_logs;
         }
@@ -78,6 +78,15 @@ fn of_state(state: &State, pace: &Pace, context: &Context, from_logs: Answer) ->
         });
     }
     explained_by(answer, from_logs)
+}
+
+/// Whether the ranks have waited for longer than a step takes, and not in the same operation: that ends in no phase.
+fn disagree(state: &State, pace: &Pace) -> bool {
+    let waited = |rank: &state::Rank| {
+        let bound = pace.train_bound_s(rank, state);
+        rank.age_s.is_some_and(|age| age > bound)
+    };
+    state.ranks.len() > 1 && state.ranks.iter().all(waited) && compare::is_disagreement(state)
 }
 
 /// A fault that the logs tell of explains why nothing moves, unless the states name another rank.

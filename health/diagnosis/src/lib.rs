@@ -21,6 +21,7 @@ mod hang;
 mod history;
 mod kernel;
 mod line;
+mod listing;
 mod logs;
 mod pattern;
 mod rules;

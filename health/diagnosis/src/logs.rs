@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::evidence::Evidence;
 use crate::rules::Role;
 use crate::sighting::{Sighting, Sightings};
-use crate::{gpu_state, history, kernel};
+use crate::{gpu_state, history, kernel, listing};
 
 pub(crate) use self::candidate::Candidate;
 
@@ -37,9 +37,11 @@ pub(crate) fn judge(
     candidates.extend(from_kernel);
     kernel::join(&mut candidates);
     candidates.extend(disk::candidate(evidence));
+    candidates.extend(listing::candidate(evidence));
     launcher::attribute(&mut candidates, &exits);
     grouping::explain_kills(&mut candidates, &open, &exits, context);
     disk::explain(&mut candidates);
+    listing::explain(&mut candidates);
     gpu_state::weigh(&mut candidates);
     kernel::place_storage(&mut candidates, context);
     if candidates.iter().all(Candidate::is_thin) {
@@ -107,6 +109,9 @@ fn is_failure(open: &[&Sighting<'_>], sightings: &Sightings<'_>, exits: &[launch
             "CalledProcessError",
             "HorovodInternalError",
             "core dumped",
+            "crashed",
+            "BAD TERMINATION",
+            "lost communication",
         ];
         sighting.rule.role == Role::Summary
             && failures.iter().any(|word| sighting.text.contains(word))

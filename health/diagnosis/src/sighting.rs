@@ -41,9 +41,7 @@ static AT_ADDRESS: LazyLock<Regex> =
 const PARAGRAPH: u8 = 6;
 /// What comes before a traceback that the interpreter itself passes over: nothing fails by it.
 static PASSED_OVER: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        r"^\W*Exception ignored in\b|^\W*Error in atexit\._run_exitfuncs|^\W*--- Logging error ---",
-    )
+    compile(r"^\W*Exception ignored in\b|\batexit\._run_exitfuncs|^\W*--- Logging error ---")
 });
 
 /// The last line of a traceback.

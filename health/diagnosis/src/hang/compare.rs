@@ -23,6 +23,11 @@ struct Charge {
     next: &'static str,
 }
 
+/// Whether ranks wait in one place of the sequence and in different operations.
+pub(super) fn is_disagreement(state: &State) -> bool {
+    different_operations(state).is_some()
+}
+
 /// Compares the ranks of a job that does not move.
 pub(super) fn answer(state: &State, context: &Context) -> Answer {
     let charge = gone(state, context)
@@ -49,7 +54,8 @@ pub(super) fn answer(state: &State, context: &Context) -> Answer {
         answer.culprit.rank = charge.ranks.first().copied();
     }
     let ours = state.ranks.iter().filter_map(|rank| rank.node.as_ref());
-    let has_other_nodes = ours.collect::<BTreeSet<_>>().len() > 1;
+    let known = context.nodes.iter().map(|node| &node.name);
+    let has_other_nodes = ours.chain(known).collect::<BTreeSet<_>>().len() > 1;
     // A program that takes different ways is no fault of a node.
     if charge.class != Class::ProgramError
         && nodes.len() == 1
@@ -108,7 +114,12 @@ fn gone(state: &State, context: &Context) -> Option<Charge> {
         ranks.extend(state.missing(context));
     }
     (!ranks.is_empty() && ranks.len() * 2 <= state.ranks.len().max(2)).then(|| Charge {
-        class: if is_dead { Class::Unknown } else { Class::Hang },
+        class: match (is_dead, ranks.len()) {
+            (true, _) => Class::Unknown,
+            (false, 1) => Class::Hang,
+            // All those of a node.
+            (false, _) => Class::NodeLost,
+        },
         summary: format!("ranks {ranks:?} are gone, and the others wait for them"),
         confidence: if is_dead { 0.6 } else { 0.5 },
         next: "look at how its process ended: last lines, exit status, kernel log",

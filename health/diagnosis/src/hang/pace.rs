@@ -91,7 +91,8 @@ impl Pace {
         }
     }
 
-    fn train_bound_s(&self, rank: &Rank, state: &State) -> f64 {
+    /// The same for a rank that trains.
+    pub(super) fn train_bound_s(&self, rank: &Rank, state: &State) -> f64 {
         // The first step compiles and warms up.
         if rank.step.is_none_or(|step| step == 0) && self.steps.is_empty() {
             return 1800.0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The states of the ranks at one moment, from `state.toml`.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use crate::context::Context;
@@ -38,13 +40,19 @@ pub(super) struct Rank {
 }
 
 impl State {
-    /// The only rank of the job that is not there, if there is one.
-    pub(super) fn missing(&self, context: &Context) -> Option<u32> {
-        let world = context.world()?;
-        let there = |rank: &u32| self.ranks.iter().any(|known| known.number == *rank);
-        let mut missing = (0..world).filter(|rank| !there(rank));
-        let first = missing.next()?;
-        (missing.next().is_none() && self.ranks.len() > 1).then_some(first)
+    /// The ranks of the job that are not there: one, or all those of one node.
+    pub(super) fn missing(&self, context: &Context) -> BTreeSet<u32> {
+        let there: BTreeSet<u32> = self.ranks.iter().map(|rank| rank.number).collect();
+        let missing: BTreeSet<u32> = (0..context.world().unwrap_or_default())
+            .filter(|rank| !there.contains(rank))
+            .collect();
+        let node = missing.first().and_then(|rank| context.node_of(*rank));
+        let is_a_node = node.is_some_and(|node| {
+            missing.len() == node.ranks.len()
+                && node.ranks.iter().all(|rank| missing.contains(rank))
+        });
+        let counts = there.len() > 1 && (missing.len() == 1 || is_a_node);
+        if counts { missing } else { BTreeSet::new() }
     }
 }
 

@@ -33,6 +33,7 @@ macro_rules! patterns {
 patterns! {
     LABEL = r"^\s*(?P<rank>\d{1,6}): ";
     RANK = r"^[\[(<]?(?:[Gg]lobal[ _-]?)?[Rr](?:ank|ANK)[ _:=-]{0,2}(?P<rank>\d{1,6})(?:/\d+|, [^\])]*)?[\])>]?:?(?:[\s|-]+|$|:?)";
+    RANK_PROCESS = r"^rank(?P<rank>\d{1,6})\[\d+\](?:\[[\w -]+\])?:?\s*";
     LOCAL = r"^\[(?:default|trainer|worker|role|\w+_)?(?P<local>\d{1,4})\]:\s?";
     MPI = r"^\[(?P<job>[\w.-]+),(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:\s?";
     HOROVOD = r"^\[(?P<rank>\d{1,6})\]<std(?:out|err)>:\s?";
@@ -136,6 +137,10 @@ fn one(rest: &str, prefix: &mut Prefix, context: &Context) -> usize {
 }
 
 fn ranked(rest: &str, prefix: &mut Prefix) -> usize {
+    if let Some(found) = RANK_PROCESS.captures(rest) {
+        prefix.rank = prefix.rank.or(number(&found, "rank"));
+        return end(&found);
+    }
     let Some(found) = RANK.captures(rest) else {
         return 0;
     };
@@ -257,6 +262,14 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_told_from_a_worker() {
+        let line = "2024-08-30 11:06:13,1: rank1[20][MainThread]: ERROR: x";
+        assert_eq!(of(line), (Some(1), None, None, "x"));
+        let node = Some("node-a".to_owned());
+        assert_eq!(of("(raylet, ip=10.0.0.1) x"), (None, None, node, "x"));
+    }
+
+    #[test]
     fn what_launchers_write_is_taken_off() {
         let node = || Some("node-a".to_owned());
         for (line, expected) in [
@@ -281,7 +294,6 @@ mod tests {
                 (Some(3), None, None, "ValueError"),
             ),
             ("(Worker pid=12, ip=10.0.0.1) x", (None, None, node(), "x")),
-            ("(raylet, ip=10.0.0.1) x", (None, None, node(), "x")),
             ("node-a: x", (None, None, node(), "x")),
             (
                 "node-a:12:34 [2] NCCL WARN x",

@@ -160,6 +160,13 @@ impl<'s> Marks<'s> {
         {
             return true;
         }
+        // A launcher that tells of a failure and later of success has started the workers again.
+        if sighting.rule.role == Role::Summary
+            && sighting.rank.is_none()
+            && later(self.finished.get(&key))
+        {
+            return true;
+        }
         let by_progress = !matches!(
             sighting.rule.class,
             Class::Numeric | Class::Preempted | Class::Straggler

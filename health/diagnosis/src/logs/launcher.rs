@@ -25,6 +25,12 @@ static BLOCK_RANK: LazyLock<Regex> =
     LazyLock::new(|| compile(r"^\W*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"));
 static BLOCK_CODE: LazyLock<Regex> =
     LazyLock::new(|| compile(r"^\W*exitcode\s+: ?(?P<code>-?\d+)(?: \(pid: (?P<pid>\d+)\))?"));
+/// What Hydra writes of each process.
+static HYDRA_RANK: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"RANK (?P<rank>\d+) PID (?P<pid>\d+) RUNNING AT (?P<node>[\w.-]+)"));
+static HYDRA_END: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"KILLED BY SIGNAL: (?P<signal>\d+)|EXIT (?:STATUS|CODE): (?P<code>-?\d+)")
+});
 static BLOCK_HOST: LazyLock<Regex> = LazyLock::new(|| compile(r"^\W*host\s+: (?P<node>\S+)"));
 static BLOCK_TIME: LazyLock<Regex> = LazyLock::new(|| compile(r"^\W*time\s+: \S"));
 static FAILED: LazyLock<Regex> = LazyLock::new(|| {
@@ -134,6 +140,18 @@ impl Block {
     fn take(&mut self, text: &str, index: usize) -> Option<Exit> {
         if let Some(found) = BLOCK_RANK.captures(text) {
             self.rank = number(&found, "rank");
+        } else if let Some(found) = HYDRA_RANK.captures(text) {
+            self.rank = number(&found, "rank");
+            self.node = group(&found, "node").map(str::to_owned);
+        } else if let Some(found) = HYDRA_END.captures(text) {
+            let by_signal = number(&found, "signal").map(|signal: i32| -signal);
+            return Some(Exit {
+                rank: self.rank.take(),
+                node: self.node.take(),
+                code: by_signal.or(number(&found, "code"))?,
+                at: None,
+                index,
+            });
         } else if let Some(found) = BLOCK_HOST.captures(text) {
             self.node = group(&found, "node").map(str::to_owned);
         } else if BLOCK_TIME.is_match(text) {
@@ -244,11 +262,15 @@ fn other(text: &str, sighting: &Sighting<'_>, index: usize, context: &Context) -
 
 /// A traceback that does not say whose it is belongs to the rank that failed by itself, if there is one.
 pub(super) fn attribute(candidates: &mut [Candidate], exits: &[Exit]) {
-    let failed: BTreeSet<u32> = exits
-        .iter()
-        .filter(|exit| exit.code > 0 && exit.code < 128 && exit.is_failure())
-        .filter_map(|exit| exit.rank)
-        .collect();
+    let with = |test: &dyn Fn(&Exit) -> bool| -> BTreeSet<u32> {
+        let failed = exits.iter().filter(|exit| exit.is_failure() && test(exit));
+        failed.filter_map(|exit| exit.rank).collect()
+    };
+    let mut failed = with(&|exit| exit.code > 0 && exit.code < 128);
+    if failed.is_empty() && exits.len() > 1 {
+        // What throws outside of Python ends by a signal.
+        failed = with(&|exit| exit.code != -9 && exit.code != 137);
+    }
     let [rank] = failed.into_iter().collect::<Vec<_>>()[..] else {
         return;
     };

@@ -26,10 +26,10 @@ fn rank_of(file: &EvidenceFile) -> Option<u32> {
 
 #[test]
 fn clocks_that_are_all_ahead_change_nothing() {
-    let time = Regex::new(r"\b([01]\d|2[0-3]):([0-5]\d):([0-5]\d)\b").unwrap();
+    let time = Regex::new(r"(T|_|\b)([01]\d|2[0-3]):([0-5]\d):([0-5]\d)\b").unwrap();
     let seconds = |found: &Captures<'_>| {
         let part = |index: usize| found[index].parse::<u32>().unwrap();
-        part(1) * 3600 + part(2) * 60 + part(3)
+        part(2) * 3600 + part(3) * 60 + part(4)
     };
     let is_text = |file: &EvidenceFile| ends(file, &["log", "txt"]) || file.name == "context.toml";
     let wrong = changed(|case| {
@@ -44,7 +44,7 @@ fn clocks_that_are_all_ahead_change_nothing() {
             let later = time.replace_all(&file.text, |found: &Captures<'_>| {
                 let later = seconds(found) + SHIFT_S;
                 let (hour, rest) = (later / 3600, later % 3600);
-                format!("{hour:02}:{:02}:{:02}", rest / 60, rest % 60)
+                format!("{}{hour:02}:{:02}:{:02}", &found[1], rest / 60, rest % 60)
             });
             later.into_owned()
         })
