@@ -96,10 +96,13 @@ benchmarks_in_short() {
     with_temporary target/debug/steadfast-chaos bench recovery --workers 2 --reps 2 --alone
     with_temporary target/debug/steadfast-chaos bench idle --workers 2 --seconds 1
     with_temporary target/debug/steadfast-chaos bench output --megabytes 5 --reps 1
+    with_temporary target/debug/steadfast-chaos bench parser --inputs 100000
 }
 
 benchmarks() {
-    cargo build --release --locked -p steadfast -p steadfast-chaos
+    cargo build --release --locked -p steadfast -p steadfast-chaos -p steadfast-fake-nvml
+    with_temporary target/release/steadfast-chaos bench xid --at-most-ms 50
+    with_temporary target/release/steadfast-chaos bench parser --inputs 10000000
     with_temporary target/release/steadfast-chaos bench recovery
     with_temporary target/release/steadfast-chaos bench idle
     with_temporary target/release/steadfast-chaos bench output

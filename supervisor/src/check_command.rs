@@ -170,7 +170,7 @@ fn check_here(inquiry: &Inquiry) -> Result<Report, CheckError> {
         ConfigFile::Named(file) => Settings::read(file)?,
         ConfigFile::IfThere(file) => Settings::read_if_there(file)?,
     };
-    let processes = Processes::new().map_err(Silence::NotStarted)?;
+    let processes = Processes::new(inquiry.profile).map_err(Silence::NotStarted)?;
     let mut node = Node::here(&inquiry.node, Arc::new(processes));
     node.root.clone_from(&inquiry.root);
     node.state.clone_from(&inquiry.state);

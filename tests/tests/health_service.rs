@@ -55,6 +55,7 @@ impl Service {
         words.extend(["--socket".to_owned(), path("health.sock")]);
         words.extend(["--kernel-log".to_owned(), path("kern.log")]);
         words.extend(["--state-dir".to_owned(), path("state")]);
+        words.extend(["--gpu-faults".to_owned(), path("memory/gpu-faults.json")]);
         let library = if self.path("gpus.json").exists() {
             fake_nvml().to_str().unwrap()
         } else {
@@ -362,4 +363,63 @@ fn a_detached_service_outlives_its_starter_and_is_there_once() {
             Ok(())
         }
     });
+}
+
+/// What `steadfast check gpu-history` says, with the service's memory.
+fn history(service: &Service) -> Value {
+    let words = ["check", "gpu-history", "--json"].map(str::to_owned);
+    let output = Service::command(&words)
+        .env("STEADFAST_FAKE_NVML", service.path("gpus.json"))
+        .env("STEADFAST_NVML", fake_nvml())
+        .env(
+            "STEADFAST_GPU_FAULTS",
+            service.path("memory/gpu-faults.json"),
+        )
+        .env("STEADFAST_CHECK_STATE", "off")
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["checks"][0].clone()
+}
+
+#[test]
+fn faults_of_a_gpu_are_remembered_over_restarts_of_the_service_and_shown_by_checks() {
+    let mut service = Service::new();
+    service.kill();
+    let gpus = Gpus::new(service.directory.path(), 2);
+    gpus.set(0, "links_down", json!([3]));
+    service.start();
+    // The UUID is the library's to tell. A job shows when the library is listened to.
+    let fails = |service: &Service| {
+        let mut job = service.job(&["record:ready", "hang"]);
+        health_line(&job, "GPU 0000:18:00: NVLink 3 is down");
+        gpus.xid(0, 79);
+        job.wait().ended_with(76).said("XID 79 at 0000:18:00");
+    };
+    let remembers = |service: &Service, weight: u64| {
+        eventually("the memory", || {
+            let text = fs::read_to_string(service.path("memory/gpu-faults.json"));
+            let book: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
+            let gpus = book["gpus"].as_object().cloned().unwrap_or_default();
+            let weights = gpus.values().filter_map(|score| score["weight"].as_u64());
+            match weights.max() {
+                Some(found) if found + 50 >= weight && found <= weight => Ok(()),
+                _ => Err(book.to_string()),
+            }
+        });
+    };
+    fails(&service);
+    remembers(&service, 1_000);
+    assert_eq!(history(&service)["status"], "ok");
+    service.kill();
+    service.start();
+    fails(&service);
+    remembers(&service, 2_000);
+    let shown = history(&service);
+    assert_eq!(shown["status"], "warn", "{shown:#}");
+    let summary = shown["summary"].as_str().unwrap();
+    assert!(
+        summary.contains("GPU 0") && summary.contains("XID 79"),
+        "{summary}"
+    );
 }

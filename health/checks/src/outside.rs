@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// [`snapshot`](steadfast_health::nvml::snapshot), each line as JSON on standard output. It is never killed: a driver can
-    /// take that badly.
+    /// [`snapshot`](steadfast_health::nvml::snapshot), each line as JSON on standard output. It is not killed, except in
+    /// the profile [`Job`](crate::Profile::Job): a driver can take that badly.
     Nvml {
         /// The library; absent for the one that is installed.
         library: Option<PathBuf>,

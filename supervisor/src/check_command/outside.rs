@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use steadfast_checks::{Ended, How, KernelClock, Outside, Work};
+use steadfast_checks::{Ended, How, KernelClock, Outside, Profile, Work};
 use steadfast_process::kernel_clock;
 use steadfast_process::spawn::find_program;
 
@@ -47,13 +47,15 @@ impl Executable {
 pub(super) struct Processes {
     executable: Executable,
     environment: Vec<(OsString, OsString)>,
+    /// What becomes of the one that asks the driver, when it hangs.
+    asking: Ending,
 }
 
 impl Processes {
     /// # Errors
     ///
     /// When the program that runs cannot be opened.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(profile: Profile) -> io::Result<Self> {
         let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         if !environment.iter().any(|(name, _)| name == "PATH") {
             environment.push(("PATH".into(), SEARCH_PATH.into()));
@@ -61,6 +63,11 @@ impl Processes {
         Ok(Self {
             executable: Executable::open()?,
             environment,
+            // A job leaves nothing behind. Its own probe dies with it as well.
+            asking: match profile {
+                Profile::Job => Ending::Kill,
+                _ => Ending::Leave,
+            },
         })
     }
 
@@ -86,8 +93,8 @@ impl Processes {
     fn nvml(&self, work: &Work, lock: Option<&Path>, until: Instant) -> Ended {
         match lock.map(|path| lock::take(path, until)) {
             Some(Lock::Held { pid, age }) => Ended::silently(How::Earlier { pid, age }),
-            Some(Lock::Taken(file)) => self.own(work, until, Ending::Leave, Some(&file)),
-            Some(Lock::Impossible) | None => self.own(work, until, Ending::Leave, None),
+            Some(Lock::Taken(file)) => self.own(work, until, self.asking, Some(&file)),
+            Some(Lock::Impossible) | None => self.own(work, until, self.asking, None),
         }
     }
 

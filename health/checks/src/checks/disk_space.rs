@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Room on disks.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{ALWAYS, QUICK};
@@ -77,15 +78,19 @@ fn look(context: &Context<'_>) -> Outcome {
         }
         let answer = match mount {
             Some(mount) if mount.is_remote() => remote(context, &path),
-            _ => MountAnswer::ask(&context.path(&path)).map_err(|error| error.to_string()),
+            _ => MountAnswer::ask(&context.path(&path)).map_err(|error| Unasked {
+                is_absent: error.kind() == ErrorKind::NotFound,
+                why: error.to_string(),
+            }),
         };
         match answer {
             Ok(answer) => {
                 judge(context, &path, &answer, &mut outcome);
                 seen.push(place);
             }
-            Err(why) if is_configured => outcome.unsure(format!("{}: {why}", path.display())),
-            Err(_) => {}
+            // Not every node has every directory that is looked at by default.
+            Err(unasked) if unasked.is_absent && !is_configured => {}
+            Err(unasked) => outcome.unsure(format!("{}: {}", path.display(), unasked.why)),
         }
     }
     if seen.is_empty() && outcome.problems.is_empty() {
@@ -95,17 +100,34 @@ fn look(context: &Context<'_>) -> Outcome {
     outcome
 }
 
+/// Why nothing is known of a directory.
+struct Unasked {
+    is_absent: bool,
+    why: String,
+}
+
+impl From<String> for Unasked {
+    fn from(why: String) -> Self {
+        Self {
+            is_absent: false,
+            why,
+        }
+    }
+}
+
 /// A file server can hang: that is for `mounts` to judge.
-fn remote(context: &Context<'_>, path: &Path) -> Result<MountAnswer, String> {
+fn remote(context: &Context<'_>, path: &Path) -> Result<MountAnswer, Unasked> {
     let ended = context.run(&Work::Mount {
         path: path.to_owned(),
         write: false,
     });
     match ended.how {
-        How::Exited(0) => serde_json::from_slice::<Result<MountAnswer, String>>(&ended.stdout)
-            .map_err(|error| error.to_string())?,
-        How::TimedOut { .. } => Err("does not answer (see mounts)".to_owned()),
-        other => Err(format!("could not be asked: {other:?}")),
+        How::Exited(0) => {
+            let answer = serde_json::from_slice::<Result<MountAnswer, String>>(&ended.stdout);
+            Ok(answer.map_err(|error| error.to_string())??)
+        }
+        How::TimedOut { .. } => Err("does not answer (see mounts)".to_owned().into()),
+        other => Err(format!("could not be asked: {other:?}").into()),
     }
 }
 
@@ -208,6 +230,17 @@ mod tests {
         ] {
             scratch(ended).expect("disk-space", status, said);
         }
+    }
+
+    #[test]
+    fn a_usual_directory_that_cannot_be_asked_is_said_unless_it_is_not_there() {
+        let made = Made::empty().file("proc/self/mountinfo", "").settings(
+            "[check.disk-space]\nwarn_percent = \"off\"\nfail_free = \"off\"\nfail_files = \"off\"",
+        );
+        made.expect("disk-space", Status::Ok, "room is left on 1 file systems");
+        // A directory below a file cannot be there, which is another reason than that it is not.
+        let made = made.file("var", "");
+        made.expect("disk-space", Status::Unknown, "/var/tmp: ");
     }
 
     #[test]
