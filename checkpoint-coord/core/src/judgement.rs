@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Restart or end? The rules by which an incident is charged.
 
+use std::time::Duration;
+
 use steadfast_proto::v1::{FaultClass, Finding, Repeatability};
 
 use crate::member::kinds;
@@ -8,6 +10,11 @@ use crate::{EndRule, ExitReason, Ledger, WorkerExit};
 
 /// The same failure, without a new training step in between, ends the job when it happens this often.
 pub const SAME_FAILURE_LIMIT: u32 = 3;
+
+/// Storage that is full or broken seldom recovers at once: how long the first restart after such a failure waits, and each
+/// further one twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// What is to be judged.
 #[derive(Debug)]
@@ -85,6 +92,17 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
     ))
 }
 
+/// How long to wait before the restart that was ruled after this failure, so that not all of them are used up at once.
+pub(crate) fn pause_after(ledger: &Ledger, root: &Finding) -> Duration {
+    if root.class() != FaultClass::Storage {
+        return Duration::ZERO;
+    }
+    let times = ledger.failures.get(fingerprint(root)).copied();
+    let doublings = times.unwrap_or(1).saturating_sub(1);
+    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+    FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
+}
+
 /// How often this failure happened since the last new step. A kill from outside says little about the program, so
 /// it counts only if the generation made no step at all; a node that is lost says nothing about it.
 fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
@@ -96,14 +114,19 @@ fn count(ledger: &mut Ledger, incident: &Incident<'_>) -> u32 {
     if is_killed || is_about_node {
         return 0;
     }
-    let fingerprint = if incident.root.fingerprint.is_empty() {
-        incident.root.kind.clone()
-    } else {
-        incident.root.fingerprint.clone()
-    };
+    let fingerprint = fingerprint(incident.root).to_owned();
     let times = ledger.failures.entry(fingerprint).or_default();
     *times = times.saturating_add(1);
     *times
+}
+
+/// What tells this failure from others.
+fn fingerprint(root: &Finding) -> &str {
+    if root.fingerprint.is_empty() {
+        &root.kind
+    } else {
+        &root.fingerprint
+    }
 }
 
 fn end(root: &Finding, rule: EndRule, message: String) -> Ruling {

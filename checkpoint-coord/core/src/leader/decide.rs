@@ -6,7 +6,7 @@ use steadfast_proto::v1::{FaultClass, Finding};
 use super::ending::{Ending, stopped};
 use super::standing::Standing;
 use super::{LeaderEffect, LeaderState, saving};
-use crate::judgement::{Incident, Ruling, judge, note_progress};
+use crate::judgement::{Incident, Ruling, judge, note_progress, pause_after};
 use crate::member::kinds;
 use crate::verdict::{Verdict, find_root_cause};
 use crate::{
@@ -100,6 +100,8 @@ impl Leader {
         };
         match judge(&mut ledger, &incident) {
             Ruling::Restart(why) => {
+                let pause = pause_after(&ledger, &verdict.root);
+                self.gathering.hold(now, pause);
                 ledger.pending = Some(why);
                 self.gather(now, spec, ledger, Some(plan), effects);
             }

@@ -25,6 +25,8 @@ pub(super) struct Gathering {
     since: Option<Instant>,
     /// There have been enough members for the smallest world.
     enough_since: Option<Instant>,
+    /// No generation begins before, after a failure that needs time.
+    hold_until: Option<Instant>,
     /// When each node's present supervisor was first seen.
     first_seen: BTreeMap<NodeName, (Incarnation, Instant)>,
 }
@@ -44,6 +46,13 @@ impl Gathering {
     pub(super) fn pause(&mut self) {
         self.since = None;
         self.enough_since = None;
+        self.hold_until = None;
+    }
+
+    /// The next generation is to wait for so long. A leader that takes over meanwhile does not know of it, which costs no more
+    /// than the pause.
+    pub(super) fn hold(&mut self, now: Instant, pause: Duration) {
+        self.hold_until = Some(now + pause).filter(|_| !pause.is_zero());
     }
 }
 
@@ -117,6 +126,13 @@ impl Leader {
         let places = previous.map_or(&[][..], |plan| &plan.members);
         let candidates = self.candidates(now, spec, &ledger);
         let there = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+        if let Some(until) = self.gathering.hold_until.filter(|until| now < *until) {
+            self.wake(until);
+            let reason =
+                "waiting a moment before the restart: storage that failed seldom recovers at once"
+                    .to_owned();
+            return self.await_members((ledger, last, there), spec, reason, effects);
+        }
         let choice = choose(
             &mut self.gathering,
             now,

@@ -188,6 +188,51 @@ fn request(kind: RequestKind, generation: u64) -> Request {
 }
 
 #[test]
+fn restarts_after_a_failure_of_storage_are_spaced_and_a_stop_does_not_wait_for_them() {
+    let full = || Finding {
+        class: FaultClass::Storage.into(),
+        ..failure("the disk is full")
+    };
+    let mut bench = Bench::one(9);
+    for pause in [5, 10] {
+        let generation = bench.plan().generation;
+        bench.fail(full(), Some(7));
+        let failed = bench.now;
+        assert_eq!(bench.plan().generation, generation);
+        assert_eq!(bench.ledger().judged, generation, "charged at once");
+        let reason = bench.leader.reason();
+        assert!(reason.contains("storage"), "{reason}");
+        while bench.plan().generation == generation {
+            bench.pass();
+        }
+        assert_eq!(bench.now - failed, Duration::from_secs(pause));
+        assert!(
+            bench
+                .said
+                .last()
+                .is_some_and(|text| text.contains("it broke"))
+        );
+    }
+    bench.fail(full(), Some(7));
+    assert_eq!(bench.result().rule, EndRule::RepeatedFailure);
+    let mut bench = Bench::one(9);
+    bench.fail(full(), Some(7));
+    bench.report("a", MemberPhase::Stopped, |record| {
+        record.request = Some(request(
+            RequestKind::Stop {
+                signal: 15,
+                grace_ms: None,
+            },
+            1,
+        ));
+    });
+    assert_eq!(bench.result().outcome, JobOutcome::Stopped);
+    let mut bench = Bench::one(9);
+    bench.fail(failure("x"), None);
+    assert_eq!(bench.plan().generation, Generation(2), "no pause");
+}
+
+#[test]
 fn one_member_is_given_a_plan_at_once_and_without_any_timer() {
     let bench = Bench::one(3);
     let plan = bench.plan();
