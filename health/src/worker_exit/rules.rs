@@ -148,6 +148,11 @@ const RULES: &[Rule] = &[
         Storage,
         "the disk is full",
     ),
+    strong(
+        r"PytorchStreamWriter failed writing|inline_container\.cc.*unexpected pos \d+ vs \d+",
+        Storage,
+        "a checkpoint cannot be written: the disk may be full, or a quota used up",
+    ),
     rule(
         r"\[Errno (?:5|30|107|108|116)\]|Stale file handle|Read-only file system|Input/output error",
         Storage,

@@ -90,6 +90,24 @@ const ENDS: &[(Exit, &[&str], Verdict)] = &[
         &[
             HEADER,
             FRAME,
+            "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 192 vs 86",
+        ],
+        (Storage, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
+            "RuntimeError: PytorchStreamWriter failed writing file data/3: file write failed",
+        ],
+        (Storage, Cause, MayDiffer),
+    ),
+    (
+        Exit::Code(1),
+        &[
+            HEADER,
+            FRAME,
             "ConnectionResetError: [Errno 104] Connection reset by peer",
         ],
         (Network, Consequence, MayDiffer),
