@@ -26,7 +26,7 @@ if [ "${1:-}" = --all ]; then
     done
 fi
 if [ "${#names[@]}" -eq 0 ]; then
-    sed -n '4,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '4,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
 

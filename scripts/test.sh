@@ -134,6 +134,7 @@ if "$all"; then
     stage "chaos in full" chaos_in_full
     stage "long simulation" simulation 2000000 100
     stage "planted bugs" scripts/mutants.sh
+    stage "planted bugs of the product" scripts/planted-bugs.sh --all
     stage "benchmarks" benchmarks
 fi
 stage "leftovers" nothing_is_left
