@@ -138,6 +138,10 @@ struct Session<S, C> {
 }
 
 /// One thing that happened.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for one turn of the loop, and there is one at a time"
+)]
 enum Input {
     Agent(Option<MemberEvent>),
     Hint(Hint),

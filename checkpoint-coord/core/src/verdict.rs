@@ -333,6 +333,8 @@ mod tests {
 
     #[test]
     fn words_explain_an_end_that_says_nothing_and_overrule_nobody_who_has_seen_the_fault() {
+        use FaultClass::{GpuHardware, HostMemory, Program, Storage};
+
         let judged = |class: FaultClass, role, opinion| {
             let mut end = finding("a", 0, 10, role);
             end.class = class.into();
@@ -343,7 +345,6 @@ mod tests {
                 .unwrap()
                 .root
         };
-        use FaultClass::{GpuHardware, HostMemory, Program, Storage};
         let root = judged(Program, FaultRole::Cause, opinion(0, Storage, 85));
         assert_eq!((root.class(), root.rank), (Storage, Some(0)));
         assert_eq!(root.summary, "exited with code 1 [the words say so]");
