@@ -46,6 +46,20 @@ fn logs_are_told_from_their_consequences() {
 }
 
 #[test]
+fn the_program_itself_reads_every_kind_of_file() {
+    // What its expressions may use depends on how it is built, which the library's own tests do not see.
+    for (name, class) in [
+        ("203-shm-64-megabytes", "host_memory"),
+        ("227-resume-shard-empty", "storage"),
+        ("233-remap-failed-in-query", "gpu_hardware"),
+        ("354-one-slow-gpu", "straggler"),
+        ("805-intel-mpi-bad-termination", "unknown"),
+    ] {
+        assert_eq!(answer(&case(name))["class"], class, "{name}");
+    }
+}
+
+#[test]
 fn one_file_is_enough() {
     let json = answer(&case("28-loader-exception-in-one-rank/all.log"));
     assert_eq!(json["class"], "program_error");

@@ -22,7 +22,7 @@ static INDEX: LazyLock<Regex> =
     LazyLock::new(|| compile(r"^\W*(?:(?:gpu|index)\W{0,4}|\|\s+)(?P<index>\d{1,3})\b(?:\W|$)"));
 static LOST: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"(?i)\bis lost\b|GPU_IS_LOST|fallen off the bus|unable to determine the device handle|\bERR!|unknown error",
+        r"(?i-u)\bis lost\b|GPU_IS_LOST|fallen off the bus|unable to determine the device handle|\bERR!|unknown error",
     )
 });
 /// In nvidia-smi's table: address, display, uncorrected errors since the driver was loaded.

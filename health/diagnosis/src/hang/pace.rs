@@ -23,6 +23,13 @@ const BUSY: [&str; 9] = [
 ];
 /// Steps by which a rank is judged.
 const FEWEST: usize = 4;
+/// Of late: one of so many steps.
+const RECENT_SHARE: usize = 4;
+/// A few slow steps come to everybody.
+const FEWEST_RECENT: usize = 8;
+
+/// The steps of one rank: their numbers and seconds.
+type Steps = [(u64, f64)];
 
 /// Step times.
 #[derive(Clone, Debug, Default)]
@@ -164,19 +171,32 @@ impl Pace {
         })
     }
 
-    /// The rank that is slower than the others, step after step.
+    /// The rank that is slower than the others, step after step: all the time, or of late.
     pub(super) fn straggler(&self, state: &State, context: &Context) -> Option<Answer> {
+        let of_late = |steps: &Steps| {
+            let newest = steps.len() / RECENT_SHARE;
+            if newest >= FEWEST_RECENT { newest } else { 0 }
+        };
+        self.slowest(state, context, &|steps| steps.len())
+            .or_else(|| self.slowest(state, context, &of_late))
+    }
+
+    /// The same, by as many of each rank's newest steps.
+    fn slowest(
+        &self,
+        state: &State,
+        context: &Context,
+        newest: &dyn Fn(&Steps) -> usize,
+    ) -> Option<Answer> {
         let own: BTreeMap<u32, f64> = self
             .steps
             .iter()
-            .filter(|(_, steps)| steps.len() >= FEWEST)
+            .filter(|(_, steps)| newest(steps) >= FEWEST)
             .filter_map(|(rank, steps)| {
                 // The first one that is known may hold a start.
-                let seconds = steps.iter().skip(1);
-                Some((
-                    *rank,
-                    median(seconds.map(|(_, seconds)| *seconds).collect())?,
-                ))
+                let seconds = steps.iter().skip((steps.len() - newest(steps)).max(1));
+                let seconds = seconds.map(|(_, seconds)| *seconds).collect();
+                Some((*rank, median(seconds)?))
             })
             .collect();
         let usual = median(own.values().copied().collect())?;

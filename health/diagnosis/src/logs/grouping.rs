@@ -56,7 +56,10 @@ fn candidate(
         .map(|sighting| sighting.signal())
         .collect();
     let spread = Spread::of(group, sightings);
+    // Where nobody knows who says it, it may be all.
+    let is_known = !spread.ranks.is_empty() || !spread.nodes.is_empty();
     if !spread.is_shared
+        && is_known
         && (sightings.heard.len() > 1
             || sightings.heard_nodes.len() > 1
             || context.world() > Some(1))
