@@ -101,7 +101,7 @@ benchmarks_in_short() {
 
 benchmarks() {
     cargo build --release --locked -p steadfast -p steadfast-chaos -p steadfast-fake-nvml
-    with_temporary target/release/steadfast-chaos bench xid --at-most-ms 50
+    with_temporary target/release/steadfast-chaos bench xid
     with_temporary target/release/steadfast-chaos bench parser --inputs 10000000
     with_temporary target/release/steadfast-chaos bench recovery
     with_temporary target/release/steadfast-chaos bench idle

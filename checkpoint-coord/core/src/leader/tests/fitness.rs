@@ -7,17 +7,17 @@ use crate::{FaultScore, Fitness, Location};
 const SECOND: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_mins(1);
 
-fn looked(look: u64, faults: &[&str]) -> Option<Fitness> {
-    Some(Fitness {
+fn looked(look: u64, faults: &[&str]) -> Fitness {
+    Fitness {
         look,
         every_ms: 60_000,
         faults: faults.iter().map(|text| (*text).to_owned()).collect(),
-    })
+    }
 }
 
 fn says(node: &str, look: u64, faults: &[&str]) -> MemberRecord {
     MemberRecord {
-        fitness: looked(look, faults),
+        fitness: Some(looked(look, faults)),
         ..idle(node)
     }
 }
@@ -32,11 +32,13 @@ fn begun(records: &[MemberRecord]) -> Bench {
 }
 
 /// The first two members have stopped after a failure; `first` is said of the node `a` by itself.
-fn restart(bench: &mut Bench, first: Option<Fitness>) {
+fn restart(bench: &mut Bench, first: Fitness) {
     bench.find(failure("x"));
-    bench.report("a", MemberPhase::Stopped, |record| record.fitness = first);
+    bench.report("a", MemberPhase::Stopped, |record| {
+        record.fitness = Some(first);
+    });
     bench.report("b", MemberPhase::Stopped, |record| {
-        record.fitness = looked(1, &[]);
+        record.fitness = Some(looked(1, &[]));
     });
 }
 
@@ -62,11 +64,11 @@ fn a_member_that_is_found_unfit_while_it_stops_gives_its_ranks_to_a_spare_that_i
     bench.find(failure("y"));
     for node in ["b", "c"] {
         bench.report(node, MemberPhase::Stopped, |record| {
-            record.fitness = looked(2, &["GPU 0 is lost"]);
+            record.fitness = Some(looked(2, &["GPU 0 is lost"]));
         });
     }
     bench.report("b", MemberPhase::Stopped, |record| {
-        record.fitness = looked(2, &[]);
+        record.fitness = Some(looked(2, &[]));
     });
     assert_eq!(bench.nodes(), ["a", "b"]);
 }
@@ -112,7 +114,7 @@ fn a_job_that_nobody_else_can_take_over_ends_with_the_node_at_fault() {
     let mut bench = Bench::one(3);
     bench.find(failure("x"));
     bench.report("a", MemberPhase::Stopped, |record| {
-        record.fitness = looked(2, &["GPU 3 is lost"]);
+        record.fitness = Some(looked(2, &["GPU 3 is lost"]));
     });
     let result = bench.result();
     assert_eq!(result.rule, EndRule::NodeAtFault);
