@@ -32,6 +32,7 @@ mod peering;
 mod ports;
 mod resume;
 mod saving;
+mod saving_costs;
 mod stall;
 
 use std::fs::File;

@@ -27,6 +27,7 @@ mod leader;
 mod lease;
 mod member;
 mod numeric;
+mod outlook;
 mod records;
 mod stall;
 mod store;
@@ -47,6 +48,7 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use numeric::{LossFinding, LossTrouble, LossWatch};
+pub use outlook::{NODE_MTTF, Outlook, mtbf, observed_mtbf, spares};
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,
     FindingsRecord, Grow, JobOutcome, JobResult, JobSpec, LeaderRecord, Ledger, Location,

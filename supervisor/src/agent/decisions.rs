@@ -16,8 +16,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::AgentError;
+use super::saving_costs::UNTIL_KNOWN;
 use crate::clock;
-use crate::settings::{Coordination, Elastic, EtcdAddress};
+use crate::settings::{CheckpointEvery, Coordination, Elastic, EtcdAddress, Settings};
 
 /// Nobody but this node is there to notice that it does not renew its lease.
 const LONE_LEASE: Duration = Duration::from_hours(1);
@@ -77,15 +78,21 @@ impl JobStore {
 pub(super) fn session_settings(
     member: MemberSettings,
     coordination: &Coordination,
-    elastic: &Elastic,
+    settings: &Settings,
     resumed: bool,
 ) -> SessionSettings {
+    let elastic = &settings.elastic;
     let shared = coordination.is_fenced();
     let lease = |ttl| if shared { ttl } else { LONE_LEASE };
     SessionSettings {
         leader: LeaderSettings {
             shared,
             save_timeout: member.save_timeout,
+            save_every: match settings.checkpoint_every {
+                CheckpointEvery::Never => None,
+                CheckpointEvery::Auto => Some(UNTIL_KNOWN),
+                CheckpointEvery::Time(time) => Some(time),
+            },
             ..LeaderSettings::default()
         },
         member,

@@ -43,6 +43,7 @@ use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
 use super::saving::SaveDesk;
+use super::saving_costs::SavingCosts;
 use super::stall::{Council, Enquiry, StallDesk};
 use super::{AgentError, launch};
 use crate::clock;
@@ -84,6 +85,7 @@ struct Agent {
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
     saving: SaveDesk,
+    saving_costs: SavingCosts,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,

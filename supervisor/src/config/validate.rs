@@ -2,6 +2,7 @@
 //! From values to settings: every check that can be made before anything starts.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -156,6 +157,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
         checkpoints: checkpoints(host, &values)?,
+        checkpoint_every: values.require(Key::CheckpointEvery, parse::checkpoint_every)?,
         checkpoint_timeout: values.require(Key::CheckpointTimeout, duration::parse)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
         stall: Stall {
@@ -261,6 +263,9 @@ fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, Conf
         directory: directories::working_dir(host, values)?.join(directory),
         layout,
         fix_tracker,
+        keep: values
+            .parse(Key::Keep, parse::at_least(1))?
+            .and_then(NonZeroU32::new),
         signal: values.parse(Key::CheckpointSignal, parse::signal)?,
     }))
 }

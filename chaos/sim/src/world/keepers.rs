@@ -43,6 +43,7 @@ impl World {
             }
             MemberEffect::Write(_)
             | MemberEffect::SaveEnded { .. }
+            | MemberEffect::Committed { .. }
             | MemberEffect::Postpone { .. }
             | MemberEffect::Say(_)
             | MemberEffect::Finish(_) => {}

@@ -61,6 +61,7 @@ impl Member {
                 clean: before.clean,
                 witness: before.witness,
                 checkpoint: before.checkpoint,
+                durable: before.durable.clone(),
                 can_save: before.can_save,
                 saved: before.saved,
                 ..report.record.clone()
@@ -194,6 +195,7 @@ impl Member {
             location: self.settings.location.clone(),
             witness: work.and_then(|work| work.witness),
             checkpoint: work.and_then(|work| work.checkpoint),
+            durable: work.map(|work| work.durable.clone()).unwrap_or_default(),
             checkpoints: self.checkpoints_to_report(),
             can_save: work.and_then(|work| work.saving.means),
             saved: work.and_then(|work| work.saving.saved),

@@ -24,6 +24,7 @@ use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
 use crate::agent::saving::SaveDesk;
+use crate::agent::saving_costs::SavingCosts;
 use crate::agent::stall::{Council, StallDesk};
 use crate::agent::{AgentError, kernel_log, launch, membership};
 use crate::exit_code::ExitCode;
@@ -114,6 +115,7 @@ pub(super) async fn open(
         checkpoints,
         checkpoint_events,
         saving: SaveDesk::default(),
+        saving_costs: SavingCosts::default(),
         node,
         kernel_log,
         nvml: watch_nvml(&settings),
@@ -255,7 +257,7 @@ async fn join(
     let session = decisions::session_settings(
         member,
         &settings.coordination,
-        &settings.elastic,
+        settings,
         welcome.incarnation > 1,
     );
     Ok(Joined {
