@@ -297,6 +297,8 @@ impl Leader {
 
     fn end_save(&mut self, plan: &Plan, outcome: SaveOutcome, effects: &mut Vec<LeaderEffect>) {
         let made = outcome.made;
+        // One that is asked for later, in the same words, has time of its own.
+        self.saving.since = None;
         // A healthy day is quiet.
         let is_usual = outcome.number == ROUTINE && made.is_some();
         let say = if is_usual {
