@@ -6,6 +6,7 @@
 //! that they do, the kernel says when processes are gone and what they used. Each bench works in a
 //! temporary directory that is removed, and ends what it has started, also when it fails.
 
+pub(crate) mod checkpoints;
 pub(crate) mod etcd;
 pub(crate) mod hangs;
 pub(crate) mod idle;

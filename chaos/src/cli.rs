@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_sim::cli::SimArgs;
 
 use crate::bench::recovery::{Fault, LauncherKind};
-use crate::bench::{hangs, idle, members, nodes, output, parser, recovery, xid};
+use crate::bench::{checkpoints, hangs, idle, members, nodes, output, parser, recovery, xid};
 use crate::failure::Failure;
 use crate::run_command::{self, CODES, Ended, JudgeArgs, RunArgs, StormArgs, ValidateArgs};
 
@@ -90,6 +90,9 @@ enum BenchCommand {
     /// How fast lines of a kernel log are understood, and whether broken ones do any harm
     #[command(after_help = PARSER_CODES)]
     Parser(ParserArgs),
+    /// How fast checkpoints are looked at, beside reading the same files
+    #[command(after_help = BENCH_CODES)]
+    Checkpoints(CheckpointsArgs),
 }
 
 const PARSER_CODES: &str = "Exit codes: 0 measured, 1 a line brought the reader down, 2 the harness could not do its work.";
@@ -158,6 +161,30 @@ struct OutputArgs {
     reps: u32,
     #[command(flatten)]
     common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct CheckpointsArgs {
+    /// Shards of the checkpoint that is looked at by its headers
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    shards: u32,
+    /// Files of the checkpoint of which every byte is read
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    files: u32,
+    /// Size of each of them, in MiB
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    megabytes: u32,
+    /// How often each is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    reps: u32,
+    /// Write the files below this directory, whose disk is measured [default: the system's temporary one]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Exit with 1 if a limit is broken
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -359,6 +386,9 @@ fn run(command: Command, out: &mut (impl Write + Send)) -> Result<Ended, Failure
         }
         Command::Bench(BenchCommand::Nodes(args)) => Ok(measured(nodes::run(&args.into(), out)?)),
         Command::Bench(BenchCommand::Hangs(args)) => Ok(measured(hangs::run(&args.into(), out)?)),
+        Command::Bench(BenchCommand::Checkpoints(args)) => {
+            Ok(measured(checkpoints::run(&args.into(), out)?))
+        }
         Command::Members(options) => {
             members::run_group(&options)?;
             Ok(Ended::Well)
@@ -445,6 +475,21 @@ impl From<OutputArgs> for output::Options {
             megabytes: args.megabytes,
             rounds: args.reps,
             steadfast: args.common.steadfast,
+            json: args.common.json,
+        }
+    }
+}
+
+impl From<CheckpointsArgs> for checkpoints::Options {
+    fn from(args: CheckpointsArgs) -> Self {
+        Self {
+            shards: args.shards,
+            files: args.files,
+            megabytes: args.megabytes,
+            rounds: args.reps,
+            directory: args.directory,
+            steadfast: args.common.steadfast,
+            check: args.check,
             json: args.common.json,
         }
     }

@@ -231,10 +231,17 @@ impl<S: Store, C: Clock> Session<S, C> {
 
     fn take_in_hint(&mut self, hint: Hint) -> Result<(), SessionError> {
         let now = self.clock.now();
+        if let Hint::SaveEvery(time) = hint {
+            self.settings.leader.save_every = Some(time);
+        }
         let Some(leader) = &mut self.leader else {
             return Ok(());
         };
         match hint {
+            Hint::SaveEvery(time) => {
+                leader.set_save_every(Some(time));
+                self.tell_leader(LeaderEvent::Tick)
+            }
             Hint::Step { generation, step } => {
                 leader.note_step(generation, step, now, false);
                 Ok(())

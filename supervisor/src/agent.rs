@@ -35,6 +35,7 @@ mod peering;
 mod ports;
 mod resume;
 mod saving;
+mod saving_costs;
 mod self_check;
 mod stall;
 

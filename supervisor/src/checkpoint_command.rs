@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands `steadfast checkpoint list` and `steadfast checkpoint verify`.
+//! The commands `steadfast checkpoint list`, `steadfast checkpoint verify` and `steadfast checkpoint diff`.
 
 mod show;
 
@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use steadfast_checkpoints::{
-    Catalogue, Comparison, Depth, FindError, Known, Manifest, ManifestError, Problem,
+    Catalogue, Comparison, Depth, FindError, Known, Manifest, ManifestError, Problem, differences,
 };
 
 use crate::exit_code::ExitCode;
@@ -41,6 +41,13 @@ pub(crate) enum Action {
         /// How closely they are looked at.
         depth: Depth,
     },
+    /// Which files of two differ.
+    Diff {
+        /// Their names in the directory; the newest two where absent.
+        names: Option<[String; 2]>,
+        /// How closely they are looked at.
+        depth: Depth,
+    },
 }
 
 /// Why there is no answer.
@@ -50,6 +57,10 @@ enum CommandError {
     Find(String, io::Error),
     #[error("there is no checkpoint `{0}` in {1}")]
     NotThere(String, String),
+    #[error("there are no two checkpoints in {0} to compare")]
+    NoTwo(String),
+    #[error("cannot compare them: {0}")]
+    Compare(String),
 }
 
 /// What was found out about one.
@@ -81,9 +92,12 @@ fn answer(request: &Request, catalogue: &mut Catalogue) -> Result<(String, u8), 
         let what = format!("cannot read the checkpoint directory {}", path.display());
         CommandError::Find(what, source)
     })?;
+    if let Action::Diff { names, depth } = &request.action {
+        return compare(request, &all, names.as_ref(), *depth);
+    }
     let is_list = request.action == Action::List;
     let verdicts: Vec<Verdict<'_>> = match &request.action {
-        Action::List => all.into_iter().map(as_known).collect(),
+        Action::List | Action::Diff { .. } => all.into_iter().map(as_known).collect(),
         Action::Verify { names, depth } => {
             if let Some(name) = names
                 .iter()
@@ -112,6 +126,39 @@ fn answer(request: &Request, catalogue: &mut Catalogue) -> Result<(String, u8), 
         TORN
     } else {
         ExitCode::Success as u8
+    };
+    Ok((text, code))
+}
+
+/// Compares two checkpoints; the exit code says whether they differ.
+fn compare(
+    request: &Request,
+    all: &[&Known],
+    names: Option<&[String; 2]>,
+    depth: Depth,
+) -> Result<(String, u8), CommandError> {
+    let directory = request.directory.display().to_string();
+    let named = |name: &String| {
+        let known = all.iter().find(|known| known.found.name == *name).copied();
+        known.ok_or_else(|| CommandError::NotThere(name.clone(), directory.clone()))
+    };
+    let (first, second) = match (names, all) {
+        (Some([first, second]), _) => (named(first)?, named(second)?),
+        (None, [.., first, second]) => (*first, *second),
+        (None, _) => return Err(CommandError::NoTwo(directory)),
+    };
+    let differences =
+        differences(first, second, depth).map_err(|error| CommandError::Compare(chain(&error)))?;
+    let pair = (&first.found, &second.found);
+    let text = if request.json {
+        show::differences_in_json(pair, &differences, depth)
+    } else {
+        show::differences_as_text(pair, &differences, depth)
+    };
+    let code = if differences.is_empty() {
+        ExitCode::Success as u8
+    } else {
+        TORN
     };
     Ok((text, code))
 }

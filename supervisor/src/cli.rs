@@ -6,6 +6,7 @@ mod checkpoint;
 mod diagnose;
 mod health;
 mod pages;
+mod plan;
 mod run;
 mod slurm;
 mod tree;
@@ -56,6 +57,8 @@ pub(crate) enum Invocation {
     Health(crate::health_service::Request),
     /// Be one of Slurm's hooks, or help with them.
     Slurm(crate::slurm::hooks::Request),
+    /// Say what failure rates imply.
+    Plan(crate::plan_command::Request),
     /// Explain errors of GPUs.
     Xid(xid_command::Request),
     /// Explain evidence.
@@ -178,6 +181,7 @@ pub(crate) fn parse(host: &Host, arguments: &[OsString]) -> Result<Invocation, F
         Some(("health", matches)) => Ok(Invocation::Health(health::request(host, matches)?)),
         Some(("slurm", matches)) => Ok(Invocation::Slurm(slurm::request(host, matches)?)),
         Some(("diagnose", matches)) => Ok(Invocation::Diagnose(diagnose::request(matches))),
+        Some(("plan", matches)) => Ok(Invocation::Plan(plan::request(matches)?)),
         Some(("xid", matches)) => Ok(Invocation::Xid(xid::request(matches)?)),
         Some(("completions", matches)) => pages::completions(matches).map(Invocation::Print),
         Some(("man", matches)) => pages::man(host, matches).map(Invocation::Print),

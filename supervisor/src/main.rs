@@ -29,11 +29,13 @@ mod output;
     reason = "events of streams say when they happened and whom they mean, whether or not anybody asks"
 )]
 mod peers;
+mod plan_command;
 mod probes;
 mod program_call;
 mod redact;
 mod settings;
 mod slurm;
+mod span;
 mod summary;
 mod torchrun;
 mod xid_command;
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Health(request)) => ExitCode::from(health_service::run(&host, &request)),
         Ok(Invocation::Slurm(request)) => ExitCode::from(slurm::hooks::run(&host, &request)),
         Ok(Invocation::Diagnose(request)) => ExitCode::from(diagnose::run(&request)),
+        Ok(Invocation::Plan(request)) => ExitCode::from(plan_command::run(&request)),
         Ok(Invocation::Xid(request)) => ExitCode::from(xid_command::run(&request)),
         Ok(Invocation::Print(text)) => {
             // A reader that went away (`| head`) is no failure.

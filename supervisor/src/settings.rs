@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::checkpoints::{Checkpoints, LayoutChoice};
+pub(crate) use self::checkpoints::{CheckpointEvery, Checkpoints, LayoutChoice};
 pub(crate) use self::command::{InnerLauncher, WorkerCommand};
 pub(crate) use self::coordination::{
     CertificateFiles, Coordination, EtcdAddress, EtcdLogin, ManagedEtcd, PasswordPlace,
@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) stop_grace: Duration,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// After how long without a committed checkpoint the workers are asked for one.
+    pub(crate) checkpoint_every: CheckpointEvery,
     /// How long a checkpoint may take that was asked for before something that can wait for it.
     pub(crate) checkpoint_timeout: Duration,
     /// What is done about a training that has stalled.

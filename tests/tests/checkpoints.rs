@@ -117,3 +117,39 @@ fn a_tracker_that_is_ahead_is_corrected_only_on_request() {
     let copy = fixed.work().join("saves").join(copy);
     assert_eq!(fs::read_to_string(copy).unwrap(), "20");
 }
+
+#[test]
+fn old_checkpoints_go_once_a_newer_one_is_committed_and_torn_ones_and_linked_ones_stay() {
+    let script = r"
+        : > saves/ckpt_0.pt
+        for step in 1 2 3 4 5; do save saves/ckpt_$step.pt; done
+        ln -s ckpt_1.pt saves/best.pt
+        while ! [ -e finish ]; do sleep 0.1; done
+    ";
+    let mut job = job(&["--keep", "2"], script);
+    job.eventually("the agent", Job::status);
+    let left = [
+        "best.pt",
+        "ckpt_0.pt",
+        "ckpt_1.pt",
+        "ckpt_4.pt",
+        "ckpt_5.pt",
+    ];
+    job.eventually("old ones to go", |job| (names(job) == left).then_some(()));
+    let status = job.eventually("the commit in the status", |job| {
+        job.status().filter(|status| status["committed_step"] == 5)
+    });
+    assert_eq!(status["committed_step"], 5);
+    job.touch("finish");
+    job.wait().ended_with(0);
+    let committed = job.journal_of("checkpoint.committed");
+    assert_eq!(committed.last().unwrap()["step"], 5);
+    let mut deleted: Vec<_> = job
+        .journal_of("checkpoint.deleted")
+        .iter()
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    deleted.sort_unstable();
+    assert_eq!(deleted, [2, 3]);
+    assert_eq!(names(&job), left);
+}

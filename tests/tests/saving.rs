@@ -186,6 +186,31 @@ fn torch_ddp_loses_no_step_when_it_is_stopped_or_restarted() {
     ddp.has_lost_nothing();
 }
 
+#[test]
+fn a_program_that_asks_is_told_to_save_when_the_last_checkpoint_is_too_long_ago() {
+    let Some(mut toy) = Training::toy(&["--checkpoint-every", "1s", "--keep", "1"], &[]) else {
+        return;
+    };
+    toy.reach(5);
+    toy.job
+        .eventually("three checkpoints that nobody asked for", |job| {
+            (job.journal_of("checkpoint.committed").len() >= 3).then_some(())
+        });
+    toy.ask("stop", &[]).ended_with(0);
+    toy.job.wait().ended_with(143);
+    toy.has_lost_nothing();
+    let committed = toy.job.journal_of("checkpoint.committed");
+    let saves = toy.life().saves();
+    for line in &committed {
+        assert!(saves.contains(&line["step"].as_u64().unwrap()), "{line}");
+    }
+    // What is left is the last one, and at most what the stop left no time to delete.
+    let newest = format!("step-{:08}.toy", saves.last().unwrap());
+    assert!(toy.job.work().join("saves").join(newest).exists());
+    assert!(!toy.job.journal_of("checkpoint.deleted").is_empty());
+    assert!(!toy.job.journal_of("checkpoint.advice").is_empty());
+}
+
 /// A program that saves upon a signal, and ends then, as several frameworks do.
 const SAVES_UPON_USR1: &str = r#"
     step=${STEADFAST_RESUME_STEP:-0}
@@ -286,4 +311,43 @@ fn a_restart_of_two_nodes_resumes_both_from_what_the_leader_chose() {
         .collect();
     assert_eq!(chosen.len(), 2, "{}", nodes.describe());
     assert_eq!(chosen[0], chosen[1]);
+}
+
+#[test]
+fn what_two_nodes_save_by_themselves_is_committed_once_both_have_flushed_it() {
+    let Some(mut nodes) = Nodes::new(2, 1) else {
+        return;
+    };
+    nodes = nodes.saving_every(20).with_steps(400);
+    let rule = nodes.shared("rule.toml");
+    fs::write(&rule, TOY_RULE).unwrap();
+    let directory = nodes.shared("checkpoints");
+    fs::create_dir(&directory).unwrap();
+    nodes.start_all(&[
+        "--nnodes",
+        "2",
+        "--checkpoint-dir",
+        directory.to_str().unwrap(),
+        "--checkpoint-layout",
+        rule.to_str().unwrap(),
+        "--keep",
+        "2",
+    ]);
+    nodes.reach(10);
+    let committed = |nodes: &Nodes, node: u8| nodes.job(node).journal_of("checkpoint.committed");
+    nodes.job(1).eventually("commits on both nodes", |_| {
+        let both = [1, 2]
+            .iter()
+            .all(|node| committed(&nodes, *node).len() >= 2);
+        both.then_some(())
+    });
+    let step = committed(&nodes, 2).last().unwrap()["step"].clone();
+    let key = format!("/steadfast/job/checkpoints/{step}");
+    let record = nodes.etcd.value(&key).unwrap();
+    assert_eq!(
+        (&record["generation"], &record["world_size"]),
+        (&1.into(), &2.into())
+    );
+    nodes.all_end_with(0, &[1, 2]);
+    nodes.trained_rightly(2);
 }

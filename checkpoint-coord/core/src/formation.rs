@@ -110,6 +110,7 @@ pub(crate) fn plan(generation: Generation, members: &[&MemberRecord], why: Strin
         resume: None,
         save: None,
         last_save: None,
+        committed: None,
         extra: BTreeMap::new(),
     })
 }

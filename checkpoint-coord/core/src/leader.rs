@@ -4,6 +4,7 @@
 //! Everything that it must remember is in the store, written in one transaction with the plan or the result that rests
 //! on it. So it does not matter which leader acts, how often it is rebuilt, or how late it hears of something.
 
+mod committing;
 mod decide;
 mod ending;
 mod event;
@@ -182,6 +183,11 @@ impl Leader {
         self.clocks.insert(node, ahead_ms);
     }
 
+    /// Changes [`LeaderSettings::save_every`]. Send a [`LeaderEvent::Tick`] after it.
+    pub fn set_save_every(&mut self, save_every: Option<Duration>) {
+        self.settings.save_every = save_every;
+    }
+
     /// When to send a [`LeaderEvent::Tick`], if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.retry_at.into_iter().chain(self.wake_at).min()
@@ -299,6 +305,8 @@ impl Leader {
             let mut transaction = self.guarded();
             transaction.then.push(self.put_course(&wider));
             self.write(transaction, String::new(), effects);
+        } else if let Some(step) = self.newest_durable(plan) {
+            self.commit_routine(plan, step, effects);
         } else {
             self.say_why_it_does_not_grow(now, plan, effects);
             self.set_running(plan, &standings);

@@ -28,6 +28,7 @@ mod leader;
 mod lease;
 mod member;
 mod numeric;
+mod outlook;
 mod own_steps;
 mod records;
 mod stall;
@@ -50,6 +51,7 @@ pub use member::{
     SpawnFailure, WorkerObservation, WorkerState, kinds,
 };
 pub use numeric::{LossFinding, LossTrouble, LossWatch};
+pub use outlook::{NODE_MTTF, Outlook, mtbf, observed_mtbf, spares};
 pub use own_steps::OwnSteps;
 pub use records::{
     AgentEndpoint, CheckpointReport, CommitRecord, Course, EndRule, Endpoint, Exclusion,

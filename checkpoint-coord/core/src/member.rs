@@ -359,6 +359,9 @@ impl Member {
             MemberEvent::Checkpoint { generation, step } if generation == work.generation => {
                 work.checkpoint = work.checkpoint.max(Some(step));
             }
+            MemberEvent::Durable { generation, step } if generation == work.generation => {
+                work.note_durable(step);
+            }
             MemberEvent::CanSave { generation, means } if generation == work.generation => {
                 work.saving.means = means;
             }

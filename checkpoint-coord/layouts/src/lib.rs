@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //! - CK-1: whatever a file contains, looking at it ends in an answer; memory is bounded by limits of each format.
-//! - CK-2: nothing of a checkpoint is ever deleted or written to; it is renamed at most.
+//! - CK-2: nothing of a checkpoint is ever written to; it is renamed at most. Deleted is only what its caller has asked for
+//!   by [`retention`]: whole ones that are older than a committed one.
 //! - CK-3: a checkpoint counts as whole only when everything that its layout can say about itself holds.
 //!
 //! It does not know the job: not which checkpoint is resumed from, nor when.
@@ -20,6 +21,7 @@ pub mod aside;
 mod catalogue;
 mod check;
 mod content;
+mod difference;
 mod durable;
 mod find;
 mod hash;
@@ -29,12 +31,14 @@ mod layouts;
 mod listing;
 mod manifest;
 mod problem;
+pub mod retention;
 mod rule;
 mod step;
 pub mod tracker;
 
 pub use catalogue::{Catalogue, Known};
 pub use check::{Checked, Sizes, check};
+pub use difference::{Change, Difference, differences};
 pub use durable::flush;
 pub use find::{FindError, Found, Selection, find};
 pub use identity::directory_id;
@@ -42,4 +46,5 @@ pub use layout::{Layout, UnknownLayout};
 pub use listing::{FileFact, Listing};
 pub use manifest::{Comparison, Depth, Manifest, ManifestError};
 pub use problem::Problem;
+pub use retention::Retention;
 pub use rule::{Rule, RuleError};

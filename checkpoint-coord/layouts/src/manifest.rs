@@ -221,15 +221,23 @@ impl Manifest {
 }
 
 fn hashes(found: &Found, listing: &Listing) -> Result<BTreeMap<String, String>, ManifestError> {
+    let names: Vec<&str> = listing.files.keys().map(String::as_str).collect();
+    hashes_of(found, &names)
+}
+
+/// BLAKE3 of these files of a checkpoint.
+pub(crate) fn hashes_of(
+    found: &Found,
+    names: &[&str],
+) -> Result<BTreeMap<String, String>, ManifestError> {
     let root = if found.path.is_dir() {
         found.path.as_path()
     } else {
         found.path.parent().unwrap_or(Path::new("."))
     };
-    let names: Vec<&str> = listing.files.keys().map(String::as_str).collect();
     let read = |(file, hash): (String, io::Result<String>)| match hash {
         Ok(hash) => Ok((file, hash)),
         Err(source) => Err(ManifestError::File { file, source }),
     };
-    hash::files(root, &names).into_iter().map(read).collect()
+    hash::files(root, names).into_iter().map(read).collect()
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use steadfast_checkpoints::{
-    Catalogue, Depth, Layout, Manifest, Problem, Rule, Selection, aside, check, find, tracker,
+    Catalogue, Change, Depth, Layout, Manifest, Problem, Rule, Selection, aside, check,
+    differences, find, tracker,
 };
 
 /// Written by PyTorch.
@@ -328,4 +329,44 @@ proptest! {
         let found = find(root.path(), &Selection::Auto).expect("readable").remove(0);
         let _answered = check(&found, &Selection::Auto);
     }
+}
+
+#[test]
+fn files_that_differ_are_named_and_with_every_byte_read_also_those_of_one_size() {
+    let root = directory();
+    for (step, name, bytes) in [
+        (1, "same", "abc"),
+        (2, "same", "abc"),
+        (1, "longer", "ab"),
+        (2, "longer", "abcd"),
+        (1, "other", "abc"),
+        (2, "other", "xyz"),
+        (1, "gone", "a"),
+        (2, "inner/new", "ab"),
+    ] {
+        let path = root.path().join(format!("step-{step}")).join(name);
+        write(&path, bytes.as_bytes());
+    }
+    let rule = Rule::parse(r"name = 'step-(?<step>\d+)'").expect("a rule");
+    let mut catalogue = Catalogue::new(root.path().to_owned(), Selection::Rule(rule));
+    let all = catalogue.look().expect("it can be read");
+    let [first, second] = all[..] else {
+        panic!("{all:?}")
+    };
+    let changes = |depth| {
+        let found = differences(first, second, depth).expect("they can be read");
+        let pairs = found.into_iter().map(|found| (found.file, found.change));
+        pairs.collect::<Vec<_>>()
+    };
+    let gone = ("gone".to_owned(), Change::OnlyInFirst(1));
+    let new = ("inner/new".to_owned(), Change::OnlyInSecond(2));
+    let longer = ("longer".to_owned(), Change::Size(2, 4));
+    let other = ("other".to_owned(), Change::Content(3));
+    let by_size = [gone, new, longer];
+    assert_eq!(changes(Depth::Metadata), by_size);
+    assert_eq!(changes(Depth::Full), [&by_size[..], &[other]].concat());
+    assert_eq!(
+        differences(first, first, Depth::Full).expect("they can be read"),
+        []
+    );
 }

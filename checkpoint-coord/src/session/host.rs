@@ -55,6 +55,8 @@ pub enum Hint {
     },
     /// What comparing the ranks of all nodes has shown. A session that does not lead drops it.
     Verdict(Box<Finding>),
+    /// After how long without a committed checkpoint the workers are to be asked for one, whoever leads.
+    SaveEvery(Duration),
 }
 
 /// What the agent is to do. See [`MemberEffect`] for what each asks for in answer.
@@ -111,6 +113,13 @@ pub enum HostEffect {
         /// What has become of it.
         outcome: SaveOutcome,
     },
+    /// A checkpoint has been committed.
+    Committed {
+        /// The generation that made it.
+        generation: Generation,
+        /// Its step.
+        step: u64,
+    },
     /// A stop that was asked for waits so long at most, for a checkpoint.
     Postpone {
         /// At most so long.
@@ -149,6 +158,7 @@ impl HostEffect {
                 generation,
                 outcome,
             },
+            MemberEffect::Committed { generation, step } => Self::Committed { generation, step },
             MemberEffect::Postpone { within } => Self::Postpone { within },
             MemberEffect::Say(text) => Self::Say(text),
             MemberEffect::Finish(result) => Self::Finish(result),

@@ -25,6 +25,8 @@ pub struct StatusView {
     pub plan: Option<Arc<Plan>>,
     /// Restarts charged since the last new training step.
     pub restarts_used: u32,
+    /// Failures of the job so far: restarts that were charged, whether the budget was refilled since or not.
+    pub failures: u32,
     /// Restarts allowed without a new training step.
     pub restarts_allowed: u32,
     /// Highest training step seen in any generation.
@@ -46,6 +48,7 @@ impl Default for StatusView {
             generation: Generation(0),
             plan: None,
             restarts_used: 0,
+            failures: 0,
             restarts_allowed: 0,
             best_step: None,
             last_fault: None,
@@ -75,6 +78,9 @@ impl StatusView {
                 .unwrap_or_default(),
             plan,
             restarts_used: if refilled { 0 } else { used },
+            failures: ledger.map_or(0, |ledger| {
+                u32::try_from(ledger.restarts_charged).unwrap_or(u32::MAX)
+            }),
             restarts_allowed: settings.spec.max_restarts,
             best_step,
             last_fault: member

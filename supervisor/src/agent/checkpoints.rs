@@ -5,8 +5,12 @@
 //! was asked for. When they have stopped it says what it can vouch for. Before workers start it makes sure that they find
 //! what they are to resume from; then, and only then, torn ones are moved aside and trackers corrected. An answer that
 //! nobody waits for any more changes nothing.
+//!
+//! What takes as long as a checkpoint is large (flushing it, deleting old ones) a second thread does, so that the first can
+//! always answer.
 
 mod choosing;
+mod chores;
 mod watching;
 
 use std::io;
@@ -45,6 +49,20 @@ pub(super) enum CheckpointEvent {
         /// Where it is.
         path: PathBuf,
     },
+    /// A checkpoint that was made is on stable storage.
+    Flushed {
+        /// Its step.
+        step: u64,
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// One that is not needed any more was deleted.
+    Deleted {
+        /// Its step.
+        step: u64,
+        /// Where it was.
+        path: PathBuf,
+    },
     /// What this node can vouch for has changed.
     Report(CheckpointReport),
     /// Something is wrong with the directory, in words.
@@ -79,6 +97,8 @@ enum Order {
     },
     /// Wait for a checkpoint, or do not wait any more.
     Await(Option<Awaited>),
+    /// That step is committed; delete what is not needed any more.
+    Retire(u64),
 }
 
 impl CheckpointWatch {
@@ -98,6 +118,12 @@ impl CheckpointWatch {
     pub(super) fn wait_for(&self, awaited: Option<Awaited>) {
         // Without the thread nothing is vouched for either, and that is said then.
         let _said_when_it_matters = self.orders.send(Order::Await(awaited));
+    }
+
+    /// The checkpoint of that step is committed: those before it may go, but for as many as are to be kept.
+    pub(super) fn retire(&self, committed: u64) {
+        // Without the thread nothing is deleted either.
+        let _kept = self.orders.send(Order::Retire(committed));
     }
 
     /// What this node can vouch for now. `None` when the file system does not answer in time.

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 
 use super::AgentError;
 use super::jury::WordsJury;
+use super::saving_costs::UNTIL_KNOWN;
 use crate::clock;
-use crate::settings::{Coordination, Elastic, EtcdAddress};
+use crate::settings::{CheckpointEvery, Coordination, Elastic, EtcdAddress, Settings};
 
 /// Nobody but this node is there to notice that it does not renew its lease.
 const LONE_LEASE: Duration = Duration::from_hours(1);
@@ -79,16 +80,22 @@ impl JobStore {
 pub(super) fn session_settings(
     member: MemberSettings,
     coordination: &Coordination,
-    elastic: &Elastic,
+    settings: &Settings,
     jury: &WordsJury,
     resumed: bool,
 ) -> SessionSettings {
+    let elastic = &settings.elastic;
     let shared = coordination.is_fenced();
     let lease = |ttl| if shared { ttl } else { LONE_LEASE };
     SessionSettings {
         leader: LeaderSettings {
             shared,
             save_timeout: member.save_timeout,
+            save_every: match settings.checkpoint_every {
+                CheckpointEvery::Never => None,
+                CheckpointEvery::Auto => Some(UNTIL_KNOWN),
+                CheckpointEvery::Time(time) => Some(time),
+            },
             ..LeaderSettings::default()
         },
         member,

@@ -45,6 +45,7 @@ use super::peering::{FromPeers, Peering};
 use super::ports::Reservation;
 use super::resume::resume;
 use super::saving::SaveDesk;
+use super::saving_costs::SavingCosts;
 use super::self_check::SelfCheck;
 use super::stall::{Council, Enquiry, StallDesk};
 use super::{AgentError, launch};
@@ -91,6 +92,7 @@ struct Agent {
     checkpoints: Option<CheckpointWatch>,
     checkpoint_events: mpsc::UnboundedReceiver<CheckpointEvent>,
     saving: SaveDesk,
+    saving_costs: SavingCosts,
     node: NodeWatch,
     kernel_log: mpsc::Receiver<FromKernelLog>,
     nvml: NvmlWatch,

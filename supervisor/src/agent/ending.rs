@@ -41,10 +41,19 @@ pub(super) struct Circumstances {
     pub(super) started_ns: u64,
     /// Output that was lost, in words.
     pub(super) dropped: Vec<String>,
+    /// What checkpoints have cost, and how often they should be made, in words, if it is known.
+    pub(super) saving: Option<String>,
 }
 
 /// The last words of a job, in whole lines.
 pub(super) fn summary(settings: &Settings, result: &JobResult, seen: Circumstances) -> String {
+    let saving = seen.saving.as_ref();
+    let saving = saving.map(|what| format!("steadfast: checkpoints: {what}\n"));
+    let result = outcome(settings, result, seen);
+    format!("{result}{}", saving.unwrap_or_default())
+}
+
+fn outcome(settings: &Settings, result: &JobResult, seen: Circumstances) -> String {
     let restarts = u32::try_from(result.restarts).unwrap_or(u32::MAX);
     let colour = io::stderr().is_terminal() && super::launch::own_environment("NO_COLOR").is_none();
     let has_logs = keeps_logs(settings);

@@ -206,6 +206,11 @@ impl Generation {
         self.workers.values().any(|worker| worker.asks) && self.workers.values().all(asks)
     }
 
+    /// Whether its ranks show what they are busy with.
+    pub(super) fn shows_phases(&self) -> bool {
+        self.workers.values().any(|worker| worker.phase.is_some())
+    }
+
     /// Whether a step was seen in it.
     pub(super) fn has_trained(&self) -> bool {
         self.step.is_some()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asking the workers for a checkpoint: what was asked, who waits for the answer.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use steadfast_core::{SaveMeans, SaveOrder, SaveOutcome};
@@ -27,6 +29,8 @@ pub(super) struct SaveDesk {
     last_number: u64,
     /// Whoever waits for the answer to one.
     waiting: Vec<(u64, oneshot::Sender<CheckpointReply>)>,
+    /// Checkpoints that were made and are not yet known to be on stable storage, with the generation that made them.
+    made: BTreeMap<PathBuf, u64>,
 }
 
 /// A checkpoint that is wanted.
@@ -56,6 +60,17 @@ impl SaveDesk {
         let now = (generation.number, means);
         let before = std::mem::replace(&mut self.told, now);
         before != now && (means.is_some() || before.0 == now.0)
+    }
+
+    /// Takes in that a generation has made a checkpoint.
+    pub(super) fn note_made(&mut self, generation: u64, path: PathBuf) {
+        self.made.retain(|_, by| *by == generation);
+        self.made.insert(path, generation);
+    }
+
+    /// A checkpoint is on stable storage: the generation that made it, if that is the one in hand.
+    pub(super) fn made_by(&mut self, generation: u64, path: &Path) -> Option<u64> {
+        self.made.remove(path).filter(|by| *by == generation)
     }
 
     /// How the workers could be asked at the last look.

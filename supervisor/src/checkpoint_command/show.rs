@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use steadfast_checkpoints::Problem;
+use steadfast_checkpoints::{Change, Depth, Difference, Found, Problem};
 
 use super::Verdict;
 
@@ -110,6 +110,70 @@ pub(super) fn in_json(directory: &Path, verdicts: &[Verdict<'_>]) -> String {
         })
         .collect();
     let answer = json!({ "version": 1, "directory": directory, "checkpoints": checkpoints });
+    format!("{answer:#}\n")
+}
+
+/// What differs between two checkpoints, for people.
+pub(super) fn differences_as_text(
+    (first, second): (&Found, &Found),
+    differences: &[Difference],
+    depth: Depth,
+) -> String {
+    let heading = format!("{} -> {}\n", first.name, second.name);
+    if differences.is_empty() {
+        let how = match depth {
+            Depth::Full => "the same, byte by byte",
+            Depth::Metadata => "the same files of the same sizes",
+        };
+        return format!("{heading}  {how}\n");
+    }
+    let lines = differences.iter().map(|difference| {
+        let file = &difference.file;
+        match difference.change {
+            Change::OnlyInFirst(bytes) => format!("  - {file} ({})\n", size(bytes)),
+            Change::OnlyInSecond(bytes) => format!("  + {file} ({})\n", size(bytes)),
+            Change::Size(from, to) => {
+                let by = to.abs_diff(from);
+                let sign = if to > from { '+' } else { '-' };
+                format!(
+                    "  ~ {file} ({} -> {}, {sign}{by} B)\n",
+                    size(from),
+                    size(to)
+                )
+            }
+            Change::Content(bytes) => {
+                format!("  ~ {file} ({}, other contents)\n", size(bytes))
+            }
+        }
+    });
+    std::iter::once(heading).chain(lines).collect()
+}
+
+/// The same for programs.
+pub(super) fn differences_in_json(
+    (first, second): (&Found, &Found),
+    differences: &[Difference],
+    depth: Depth,
+) -> String {
+    let differences: Vec<_> = differences
+        .iter()
+        .map(|difference| {
+            let (kind, from, to) = match difference.change {
+                Change::OnlyInFirst(bytes) => ("only_in_first", Some(bytes), None),
+                Change::OnlyInSecond(bytes) => ("only_in_second", None, Some(bytes)),
+                Change::Size(from, to) => ("size", Some(from), Some(to)),
+                Change::Content(bytes) => ("content", Some(bytes), Some(bytes)),
+            };
+            json!({ "file": difference.file, "change": kind, "bytes": [from, to] })
+        })
+        .collect();
+    let answer = json!({
+        "version": 1,
+        "first": { "name": first.name, "step": first.step, "path": first.path },
+        "second": { "name": second.name, "step": second.step, "path": second.path },
+        "every_byte": depth == Depth::Full,
+        "differences": differences,
+    });
     format!("{answer:#}\n")
 }
 

@@ -20,6 +20,8 @@ Examples:
   steadfast checkpoint verify /data/run1               why the torn ones are torn; 1 if there are any
   steadfast checkpoint verify /data/run1 step-400      this one alone
   steadfast checkpoint verify --verify full /data/run1 every byte, against what was there the first time
+  steadfast checkpoint diff /data/run1                 which files of the newest two differ; 1 if any do
+  steadfast checkpoint diff --verify full DIR A B      A and B, byte by byte
   steadfast checkpoint list --layout rule.toml DIR     checkpoints of a program with a layout of its own
 
 `verify` leaves a manifest of each whole checkpoint in DIR/.steadfast; what is missing or shorter later is
@@ -28,7 +30,8 @@ found by it, and with `--verify full` what has changed.";
 pub(super) fn command() -> Command {
     with_job(Command::new("checkpoint"))
         .about("Ask a running job for a checkpoint, or tell whole checkpoints from torn ones")
-        .override_usage("steadfast checkpoint [--wait] [OPTIONS]\n       steadfast checkpoint list [OPTIONS] DIR\n       steadfast checkpoint verify [OPTIONS] DIR [NAME]...")
+        .alias("checkpoints")
+        .override_usage("steadfast checkpoint [--wait] [OPTIONS]\n       steadfast checkpoint list [OPTIONS] DIR\n       steadfast checkpoint verify [OPTIONS] DIR [NAME]...\n       steadfast checkpoint diff [OPTIONS] DIR [NAME NAME]")
         .after_help(EXAMPLES)
         .args_conflicts_with_subcommands(true)
         .arg(
@@ -54,15 +57,27 @@ pub(super) fn command() -> Command {
                         .num_args(0..)
                         .help("These alone, by the names that `list` shows"),
                 )
-                .arg(
-                    Arg::new("verify")
-                        .long("verify")
-                        .value_name("metadata|full")
-                        .default_value("metadata")
-                        .value_parser(["metadata", "full"])
-                        .help("How closely they are looked at"),
-                ),
+                .arg(depth()),
         )
+        .subcommand(
+            with_directory(Command::new("diff").about("Say which files of two checkpoints differ, and how"))
+                .arg(
+                    Arg::new("name")
+                        .value_name("NAME")
+                        .num_args(2)
+                        .help("These two, by the names that `list` shows [default: the newest two]"),
+                )
+                .arg(depth()),
+        )
+}
+
+fn depth() -> Arg {
+    Arg::new("verify")
+        .long("verify")
+        .value_name("metadata|full")
+        .default_value("metadata")
+        .value_parser(["metadata", "full"])
+        .help("How closely they are looked at")
 }
 
 fn with_directory(command: Command) -> Command {
@@ -91,7 +106,12 @@ pub(super) fn wait(matches: &ArgMatches) -> Option<Duration> {
 }
 
 pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap::Error> {
-    let missing = || command().error(ErrorKind::MissingSubcommand, "`list` or `verify` is needed");
+    let missing = || {
+        command().error(
+            ErrorKind::MissingSubcommand,
+            "`list`, `verify` or `diff` is needed",
+        )
+    };
     let (name, matches) = matches.subcommand().ok_or_else(missing)?;
     let layout = matches
         .get_one::<String>("layout")
@@ -103,20 +123,27 @@ pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap
         )
     })?;
     let directory: &std::path::PathBuf = matches.get_one("dir").ok_or_else(missing)?;
-    let action = if name == "list" {
-        Action::List
-    } else {
-        let full = matches
-            .get_one::<String>("verify")
-            .is_some_and(|depth| depth == "full");
-        Action::Verify {
-            names: matches
-                .get_many("name")
-                .unwrap_or_default()
-                .cloned()
-                .collect(),
-            depth: if full { Depth::Full } else { Depth::Metadata },
-        }
+    let names = |matches: &ArgMatches| -> Vec<String> {
+        matches
+            .get_many("name")
+            .unwrap_or_default()
+            .cloned()
+            .collect()
+    };
+    let depth = |matches: &ArgMatches| match matches.get_one::<String>("verify") {
+        Some(depth) if depth == "full" => Depth::Full,
+        _ => Depth::Metadata,
+    };
+    let action = match name {
+        "list" => Action::List,
+        "diff" => Action::Diff {
+            names: <[String; 2]>::try_from(names(matches)).ok(),
+            depth: depth(matches),
+        },
+        _ => Action::Verify {
+            names: names(matches),
+            depth: depth(matches),
+        },
     };
     Ok(Request {
         action,

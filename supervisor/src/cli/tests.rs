@@ -451,6 +451,7 @@ fn help_teaches() {
       config       Show the options in force and where they come from
       check        Check whether this node is fit for jobs: GPUs, links, mounts, disks, memory, kernel
       hostlist     Expand a Slurm host list, or make one
+      plan         Say how often to save, how many spares to keep, and what part of the time is trained
       xid          Explain errors of NVIDIA GPUs (XID) and switches (SXID), or find them in a kernel log
       diagnose     Say what was at fault, from logs, kernel logs and what else was kept
       health       Watch kernel log and GPUs once for the whole node, for jobs that may not

@@ -4,7 +4,7 @@
 use clap::builder::{ValueParser, styling};
 use clap::{Arg, ArgAction, Command};
 
-use super::{check, checkpoint, diagnose, health, run, slurm, xid};
+use super::{check, checkpoint, diagnose, health, plan, run, slurm, xid};
 use crate::torchrun::flags::{FLAGS, FlagSpec};
 
 const ABOUT: &str =
@@ -97,6 +97,7 @@ pub(super) fn root() -> Command {
         .subcommand(config_command())
         .subcommand(check::command())
         .subcommand(hostlist_command())
+        .subcommand(plan::command())
         .subcommand(xid::command())
         .subcommand(diagnose::command())
         .subcommand(health::command())

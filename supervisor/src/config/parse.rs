@@ -2,6 +2,7 @@
 //! Readers for the values of single options. An error says what is wrong with the text, without repeating it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use steadfast_core::{Activity, StallSettings};
@@ -10,9 +11,12 @@ use steadfast_health::xid::Policy;
 
 use super::duration;
 use crate::settings::{
-    CgroupUse, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan, RulesFile, StallAction,
-    Stdin, Witness, XidPolicy,
+    CgroupUse, CheckpointEvery, CoreSize, Grow, KernelLogSource, NodeRange, NvmlUse, OnNan,
+    RulesFile, StallAction, Stdin, Witness, XidPolicy,
 };
+
+/// Asked for more often than this, nothing but checkpoints would be made.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A whole number of at least `least`.
 pub(crate) fn at_least(least: u32) -> impl FnOnce(&str) -> Result<u32, String> {
@@ -135,6 +139,18 @@ pub(crate) fn grow(text: &str) -> Result<Grow, String> {
         "at-checkpoint" => Ok(Grow::AtCheckpoint),
         "immediately" => Ok(Grow::Immediately),
         _ => Err("must be `never`, `at-checkpoint` or `immediately`".to_owned()),
+    }
+}
+
+/// A duration, `auto` or `never`.
+pub(crate) fn checkpoint_every(text: &str) -> Result<CheckpointEvery, String> {
+    match text {
+        "never" => Ok(CheckpointEvery::Never),
+        "auto" => Ok(CheckpointEvery::Auto),
+        _ => match duration::parse(text)? {
+            time if time < SHORTEST_INTERVAL => Err("shorter than a second".to_owned()),
+            time => Ok(CheckpointEvery::Time(time)),
+        },
     }
 }
 

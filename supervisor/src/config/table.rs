@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 67] = [
+pub(crate) static OPTIONS: [OptionSpec; 69] = [
     option(
         Key::Job,
         "job",
@@ -434,7 +434,7 @@ pub(crate) static OPTIONS: [OptionSpec; 67] = [
         Group::Checkpoints,
         "Directory that the job's checkpoints are in. The workers are told which is the newest whole one \
          (STEADFAST_RESUME_STEP, STEADFAST_RESUME_PATH); torn ones that are newer are renamed before the workers start, \
-         so that a program that resumes from the latest does not take one. Nothing is deleted. On several nodes it must be one \
+         so that a program that resumes from the latest does not take one. Nothing is deleted without --keep. On several nodes it must be one \
          directory that all of them share.",
     )
     .kind(Kind::Text, "DIR"),
@@ -457,6 +457,16 @@ pub(crate) static OPTIONS: [OptionSpec; 67] = [
     )
     .kind(Kind::Text, "SIGNAL"),
     option(
+        Key::CheckpointEvery,
+        "checkpoint-every",
+        Group::Checkpoints,
+        "After how long without a committed checkpoint the workers are asked for one: a duration, or `auto` for the interval \
+         with which most of the time is kept, from what checkpoints cost here and how often the job fails. For programs that \
+         ask by themselves (`steadfast.should_checkpoint()`). `never`: the program alone decides.",
+    )
+    .kind(Kind::Text, "DURATION|auto|never")
+    .default("never"),
+    option(
         Key::CheckpointTimeout,
         "checkpoint-timeout",
         Group::Checkpoints,
@@ -474,6 +484,16 @@ pub(crate) static OPTIONS: [OptionSpec; 67] = [
     )
     .kind(Kind::Switch, "true|false")
     .default("false"),
+    option(
+        Key::Keep,
+        "keep",
+        Group::Checkpoints,
+        "How many of the newest whole checkpoints are kept. Older ones are deleted, but only once a newer one is committed: \
+         whole, and on stable storage on every node. The last committed one is never deleted, nor are torn ones or one that is \
+         in use.",
+    )
+    .kind(Kind::Integer, "N")
+    .described("all"),
     option(
         Key::LogDir,
         "log-dir",

@@ -46,8 +46,10 @@ fn other_value(name: &str) -> &'static str {
         "checkpoint-dir" => "saves",
         "checkpoint-layout" => "dcp",
         "checkpoint-signal" => "SIGUSR1",
+        "checkpoint-every" => "auto",
         "checkpoint-timeout" => "30s",
         "fix-tracker" => "true",
+        "keep" => "3",
         "redirects" | "tee" => "0:1",
         "console" => "false",
         "local-ranks-filter" => "0,1",
@@ -73,7 +75,7 @@ fn companions(name: &str) -> Vec<(Key, &'static str)> {
         "coord-user" => vec![etcd, (Key::CoordPasswordFile, "file")],
         "coord-password-file" => vec![etcd, (Key::CoordUser, "other")],
         "hosts" => vec![(Key::Coord, "managed")],
-        "checkpoint-layout" | "checkpoint-signal" | "fix-tracker" => {
+        "checkpoint-layout" | "checkpoint-signal" | "fix-tracker" | "keep" => {
             vec![(Key::CheckpointDir, "saves")]
         }
         "etcd-servers" => vec![(Key::Coord, "managed"), (Key::Hosts, "host7")],

@@ -2,6 +2,7 @@
 //! From values to settings: every check that can be made before anything starts.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -157,14 +158,10 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
         checkpoints: checkpoints(host, &values)?,
+        checkpoint_every: values.require(Key::CheckpointEvery, parse::checkpoint_every)?,
         checkpoint_timeout: values.require(Key::CheckpointTimeout, duration::parse)?,
         core_size: values.require(Key::CoreSize, parse::core_size)?,
-        stall: Stall {
-            action: values.require(Key::Stall, parse::stall)?,
-            bounds: values
-                .parse(Key::StallAfter, parse::stall_after)?
-                .unwrap_or_default(),
-        },
+        stall: stall(&values)?,
         on_nan: values.require(Key::OnNan, parse::on_nan)?,
         role: values.require(Key::Role, parse::line)?,
         master_addr: values.parse(Key::MasterAddr, parse::word)?,
@@ -192,6 +189,15 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
     directories::can_be_made(&values, Key::RuntimeDir, &settings.runtime_root)?;
     paths_are_text(&settings)?;
     Ok(settings)
+}
+
+fn stall(values: &Values) -> Result<Stall, ConfigError> {
+    Ok(Stall {
+        action: values.require(Key::Stall, parse::stall)?,
+        bounds: values
+            .parse(Key::StallAfter, parse::stall_after)?
+            .unwrap_or_default(),
+    })
 }
 
 /// The options with durations, each sensible beside the others.
@@ -264,6 +270,9 @@ fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, Conf
         directory: directories::working_dir(host, values)?.join(directory),
         layout,
         fix_tracker,
+        keep: values
+            .parse(Key::Keep, parse::at_least(1))?
+            .and_then(NonZeroU32::new),
         signal: values.parse(Key::CheckpointSignal, parse::signal)?,
     }))
 }

@@ -28,6 +28,15 @@ pub(crate) fn status_text(status: &StatusReply) -> String {
         status.restarts_used,
         status.restarts_allowed
     ));
+    let committed = status.committed_step;
+    let committed = committed.map(|step| format!("step {step} is committed"));
+    let saving: Vec<String> = committed
+        .into_iter()
+        .chain(Some(status.saving.clone()).filter(|text| !text.is_empty()))
+        .collect();
+    if !saving.is_empty() {
+        lines.push(format!("  saving    {}", saving.join("; ")));
+    }
     if let Some(fault) = &status.last_fault {
         lines.push(format!(
             "  fault     generation {}: {}",

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a job saves, and how its checkpoints are laid out.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_checkpoints::{Layout, Rule, Selection};
@@ -15,8 +17,21 @@ pub(crate) struct Checkpoints {
     pub(crate) layout: LayoutChoice,
     /// Whether a tracker that names another one than the newest whole one is corrected.
     pub(crate) fix_tracker: bool,
+    /// How many of the newest are kept once a newer one is committed; `None`: all.
+    pub(crate) keep: Option<NonZeroU32>,
     /// The signal upon which the program saves, if there is one.
     pub(crate) signal: Option<i32>,
+}
+
+/// After how long without a committed checkpoint the workers are asked for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CheckpointEvery {
+    /// Never: the program alone decides.
+    Never,
+    /// After the time with which most is kept, as far as is known.
+    Auto,
+    /// After this time.
+    Time(Duration),
 }
 
 /// How checkpoints are laid out, as it goes to the agent; checked when it was made.

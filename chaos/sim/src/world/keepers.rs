@@ -44,6 +44,7 @@ impl World {
             MemberEffect::Look
             | MemberEffect::Write(_)
             | MemberEffect::SaveEnded { .. }
+            | MemberEffect::Committed { .. }
             | MemberEffect::Postpone { .. }
             | MemberEffect::Say(_)
             | MemberEffect::Finish(_) => {}

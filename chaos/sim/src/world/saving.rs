@@ -126,6 +126,15 @@ impl World {
                     self.say(index, seen);
                 }
             }
+            for index in parts {
+                self.say(
+                    *index,
+                    MemberEvent::Durable {
+                        generation: Generation(generation),
+                        step,
+                    },
+                );
+            }
             for index in answered {
                 self.count("(saved on request)");
                 let generation = Generation(generation);

@@ -249,6 +249,7 @@ impl Member {
             | HostEffect::Fence { .. }
             | HostEffect::Save { .. }
             | HostEffect::SaveEnded { .. }
+            | HostEffect::Committed { .. }
             | HostEffect::Postpone { .. }
             | HostEffect::Say(_) => {}
         }

@@ -40,6 +40,7 @@ impl Leader {
             phase,
             save: None,
             last_save: saved.or_else(|| plan.last_save.clone()),
+            committed: made.or(plan.committed),
             ..self.course(plan)
         };
         let mut transaction = self.guarded();

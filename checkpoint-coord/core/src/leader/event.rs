@@ -18,6 +18,8 @@ pub struct LeaderSettings {
     pub shared: bool,
     /// How long a checkpoint may take that is made before the job grows.
     pub save_timeout: Duration,
+    /// After how long without a committed checkpoint the workers are asked for one; `None`: the program alone decides.
+    pub save_every: Option<Duration>,
 }
 
 impl Default for LeaderSettings {
@@ -27,6 +29,7 @@ impl Default for LeaderSettings {
             fence_margin: Duration::from_millis(600),
             shared: false,
             save_timeout: Duration::from_mins(10),
+            save_every: None,
         }
     }
 }

@@ -22,9 +22,24 @@ impl Leader {
         let all = self.view.members().values();
         let all: Vec<&MemberRecord> = all.map(|record| &*record.value).collect();
         let (resume, remark) = choose(&all, last, next)?;
+        let committed = self.view.committed().last_key_value();
+        let lost = committed.and_then(|(step, _)| gone(*step, &resume));
         next.resume = Some(resume);
-        remark
+        let remarks: Vec<String> = remark.into_iter().chain(lost).collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
     }
+}
+
+/// What to say when `committed`, the newest step that was committed, cannot be resumed from any more: only something
+/// outside of the job can have done that.
+fn gone(committed: u64, resume: &Resume) -> Option<String> {
+    let from = resume.from.as_ref().map(|from| from.step);
+    (from < Some(committed)).then(|| {
+        let instead = from.map_or("the beginning".to_owned(), |step| format!("step {step}"));
+        format!(
+            "the checkpoint of step {committed} was committed, and cannot be loaded any more: the job goes on from {instead}"
+        )
+    })
 }
 
 /// `None` when no member of the plan has said what there is.
@@ -202,6 +217,25 @@ mod tests {
         assert_eq!(
             remark.unwrap(),
             "checkpoint step-20 is passed over: 1 workers cannot load it"
+        );
+    }
+
+    #[test]
+    fn a_committed_checkpoint_that_cannot_be_loaded_any_more_is_said() {
+        let from = |step| Resume {
+            from: Some(ResumePoint {
+                step,
+                name: String::new(),
+            }),
+            apart: false,
+        };
+        assert_eq!(gone(10, &from(10)), None);
+        assert_eq!(gone(10, &from(12)), None);
+        assert!(gone(10, &from(9)).unwrap().ends_with("from step 9"));
+        assert!(
+            gone(10, &Resume::default())
+                .unwrap()
+                .ends_with("from the beginning")
         );
     }
 

@@ -30,7 +30,12 @@ pub(super) struct Saving {
     since: Option<(Generation, SaveOrder, Instant)>,
     /// When it was seen that all workers have ended by themselves.
     ended: Option<(Generation, Instant)>,
+    /// Since when the generation has gone without a newer checkpoint than this, or without one that was asked for.
+    without: Option<(Generation, Option<u64>, Instant)>,
 }
+
+/// The number of the wishes that are the leader's own; nobody else's wish has it.
+const ROUTINE: u64 = u64::MAX;
 
 /// How far the checkpoint is that was asked for.
 enum Stage {
@@ -131,7 +136,8 @@ impl Leader {
         standings: &[(NodeName, Standing)],
         effects: &mut Vec<LeaderEffect>,
     ) -> bool {
-        let Some((request, number)) = self.checkpoint_request(plan) else {
+        let asked = self.checkpoint_request(plan);
+        let Some((request, number)) = asked.or_else(|| self.routine_request(now, plan)) else {
             // Whoever asked does not want it any more.
             if let Some(order) = &plan.save {
                 self.end_save(plan, order.outcome(None), effects);
@@ -146,7 +152,14 @@ impl Leader {
         };
         match self.save(now, plan, standings, wish, effects) {
             Stage::Waiting => {}
-            Stage::Over(outcome) => self.end_save(plan, outcome, effects),
+            Stage::Over(outcome) => {
+                if number == ROUTINE {
+                    // One that was not made in time is not asked for again at once.
+                    let committed = outcome.made.or(plan.committed);
+                    self.saving.without = Some((plan.generation, committed, now));
+                }
+                self.end_save(plan, outcome, effects);
+            }
             Stage::Impossible => {
                 let outcome = wish.order(0).outcome(None);
                 self.end_save(plan, outcome, effects);
@@ -166,6 +179,45 @@ impl Leader {
         });
         let mut open = wishes.filter(|(_, number)| answered != Some(*number));
         open.next()
+    }
+
+    /// The leader's own wish for a checkpoint, when the last one was too long ago and the workers can be asked.
+    fn routine_request(&mut self, now: Instant, plan: &Plan) -> Option<(Request, u64)> {
+        let every = self.settings.save_every?;
+        let since = match self.saving.without {
+            Some((generation, committed, since))
+                if generation == plan.generation && committed == plan.committed =>
+            {
+                since
+            }
+            _ => now,
+        };
+        self.saving.without = Some((plan.generation, plan.committed, since));
+        let save_ms = u64::try_from(self.settings.save_timeout.as_millis()).unwrap_or(u64::MAX);
+        let request = Request {
+            generation: plan.generation,
+            kind: RequestKind::Checkpoint { number: ROUTINE },
+            save_ms,
+            reason: format!("none was committed for {:.0} s", every.as_secs_f64()),
+        };
+        let asks_already = plan
+            .save
+            .as_ref()
+            .is_some_and(|order| order.number == ROUTINE);
+        if !asks_already {
+            if now < since + every {
+                self.wake(since + every);
+                return None;
+            }
+            let wish = Wish {
+                ends: false,
+                number: ROUTINE,
+                within_ms: save_ms,
+                why: "",
+            };
+            self.step_to_save(now, plan, wish)?;
+        }
+        Some((request, ROUTINE))
     }
 
     fn save(
@@ -293,10 +345,19 @@ impl Leader {
 
     fn end_save(&mut self, plan: &Plan, outcome: SaveOutcome, effects: &mut Vec<LeaderEffect>) {
         let made = outcome.made;
-        let say = in_words(&outcome);
+        // One that is asked for later, in the same words, has time of its own.
+        self.saving.since = None;
+        // A healthy day is quiet.
+        let is_usual = outcome.number == ROUTINE && made.is_some();
+        let say = if is_usual {
+            String::new()
+        } else {
+            in_words(&outcome)
+        };
         let course = Course {
             save: None,
             last_save: Some(outcome),
+            committed: made.or(plan.committed),
             ..self.course(plan)
         };
         let mut transaction = self.guarded();

@@ -6,14 +6,12 @@ use steadfast_proto::v1::Finding;
 use super::Leader;
 use crate::records::encode;
 use crate::{
-    CommitRecord, Condition, Course, FindingsRecord, Generation, Ledger, Operation, Places, Plan,
-    RECORD_VERSION, Transaction,
+    Condition, Course, FindingsRecord, Generation, Ledger, Operation, Places, Plan, RECORD_VERSION,
+    Transaction,
 };
 
 /// Records of old findings that one write removes at most; stores limit the size of a transaction.
 const CLEANUP_LIMIT: usize = 64;
-/// Commit records that are kept beside the newest.
-const COMMITS_KEPT: usize = 7;
 /// Members that one write is guarded against at most, for the same reason. When more than that are lost at once, the
 /// margin of the fences has to do for the others.
 const GUARDS_LIMIT: usize = 100;
@@ -98,30 +96,6 @@ impl Leader {
             value: encode(ledger),
             lease: None,
         }
-    }
-
-    /// Commits the checkpoint of `step`, which all members have vouched for, and forgets old ones.
-    pub(super) fn commit(&self, plan: &Plan, step: u64) -> Vec<Operation> {
-        let keys = self.view.keys();
-        let record = CommitRecord {
-            version: RECORD_VERSION,
-            step,
-            generation: plan.generation,
-            world_size: plan.world_size,
-        };
-        let put = Operation::Put {
-            key: keys.checkpoint(step),
-            value: encode(&record),
-            lease: None,
-        };
-        let before: Vec<u64> = self.view.committed().keys().copied().collect();
-        let old = before.len().saturating_sub(COMMITS_KEPT);
-        let forget = before[..old].iter().filter(|old| **old != step);
-        std::iter::once(put)
-            .chain(forget.map(|old| Operation::Delete {
-                key: keys.checkpoint(*old),
-            }))
-            .collect()
     }
 
     pub(super) fn put_verdict(&self, verdict: &Finding) -> Operation {

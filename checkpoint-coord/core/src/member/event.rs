@@ -192,6 +192,13 @@ pub enum MemberEvent {
         /// Its step.
         step: u64,
     },
+    /// A whole checkpoint that was seen to have been made has been flushed to stable storage.
+    Durable {
+        /// Generation that made it.
+        generation: Generation,
+        /// Its step.
+        step: u64,
+    },
     /// What this member can vouch for in its checkpoint directory; `None` when that cannot be said. Comes before
     /// [`MemberEvent::Stopped`], with what the workers have left behind.
     Checkpoints(Option<CheckpointReport>),
@@ -378,6 +385,13 @@ pub enum MemberEffect {
         generation: Generation,
         /// What has become of it.
         outcome: SaveOutcome,
+    },
+    /// The leader has committed a checkpoint: every member of the generation has vouched for it.
+    Committed {
+        /// The generation that made it.
+        generation: Generation,
+        /// Its step.
+        step: u64,
     },
     /// A stop that was asked for waits so long at most, for a checkpoint: whoever would stop the workers if nobody else does
     /// is to wait, too.

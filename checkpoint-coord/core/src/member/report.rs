@@ -62,6 +62,7 @@ impl Member {
                 witness: before.witness,
                 last_step: before.last_step,
                 checkpoint: before.checkpoint,
+                durable: before.durable.clone(),
                 can_save: before.can_save,
                 saved: before.saved,
                 ..report.record.clone()
@@ -208,6 +209,7 @@ impl Member {
             witness: work.and_then(|work| work.witness),
             last_step: work.and_then(|work| work.last_step),
             checkpoint: work.and_then(|work| work.checkpoint),
+            durable: work.map(|work| work.durable.clone()).unwrap_or_default(),
             checkpoints: self.checkpoints_to_report(),
             can_save: work.and_then(|work| work.saving.means),
             saved: work.and_then(|work| work.saving.saved),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Member, MemberEffect, Work};
-use crate::{Instant, Plan, Request, RequestKind, SaveMeans, SaveOrder, SaveOutcome};
+use crate::{Instant, MemberRecord, Plan, Request, RequestKind, SaveMeans, SaveOrder, SaveOutcome};
 
 /// What is left of the grace of a stop for the workers to end in, when a checkpoint is made first: a quarter of it, but no
 /// more than this.
@@ -20,11 +20,27 @@ pub(super) struct Saving {
     /// What the agent was told last.
     order: Option<SaveOrder>,
     outcome: Option<SaveOutcome>,
+    committed: Option<u64>,
 }
 
 /// How long a checkpoint may be waited for, of a grace after which all must be over.
 pub(super) fn window(grace: Duration) -> Duration {
     grace.saturating_sub((grace / 4).min(LONGEST_REST))
+}
+
+impl Work {
+    /// Takes in that a checkpoint is on stable storage.
+    pub(super) fn note_durable(&mut self, step: u64) {
+        // The same step may be made again, after it was moved aside.
+        if let Err(place) = self.durable.binary_search(&step) {
+            self.durable.insert(place, step);
+        }
+        let older = self
+            .durable
+            .len()
+            .saturating_sub(MemberRecord::MOST_DURABLE);
+        self.durable.drain(..older);
+    }
 }
 
 impl Member {
@@ -53,6 +69,12 @@ impl Member {
                 generation,
                 outcome: outcome.clone(),
             });
+        }
+        if plan.committed != work.saving.committed
+            && let Some(step) = plan.committed
+        {
+            work.saving.committed = Some(step);
+            effects.push(MemberEffect::Committed { generation, step });
         }
         let answered = plan.last_save.as_ref().map(|outcome| outcome.number);
         self.request.take_if(|request| match request.kind {

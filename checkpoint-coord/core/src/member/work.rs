@@ -41,6 +41,8 @@ pub(crate) struct Work {
     pub(crate) witness: Option<WitnessReport>,
     /// Step of the newest checkpoint that was made.
     pub(crate) checkpoint: Option<u64>,
+    /// Steps of the newest ones that are on stable storage, ascending.
+    pub(super) durable: Vec<u64>,
     pub(super) saving: Saving,
     /// When this node began to stop the workers.
     pub(crate) stop_began: Option<Instant>,
@@ -67,6 +69,7 @@ impl Work {
             reported_at: Instant::default(),
             witness: None,
             checkpoint: None,
+            durable: Vec::new(),
             saving: Saving::default(),
             stop_began: None,
             stopped: None,

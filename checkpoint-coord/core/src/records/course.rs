@@ -29,6 +29,9 @@ pub struct Course {
     /// See [`Plan::last_save`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_save: Option<SaveOutcome>,
+    /// See [`Plan::committed`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed: Option<u64>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
@@ -72,6 +75,7 @@ impl Course {
             witness_ms: plan.witness_ms,
             save: plan.save.clone(),
             last_save: plan.last_save.clone(),
+            committed: plan.committed,
             extra: BTreeMap::new(),
         }
     }
@@ -84,6 +88,7 @@ impl Course {
         plan.witness_ms = plan.witness_ms.max(self.witness_ms);
         plan.save.clone_from(&self.save);
         plan.last_save.clone_from(&self.last_save);
+        plan.committed = self.committed;
     }
 }
 

@@ -59,6 +59,10 @@ pub struct MemberRecord {
     /// Step of the newest whole checkpoint that this member has seen made in `generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u64>,
+    /// Steps of the newest checkpoints made in `generation` that this member has seen whole and that it has flushed to stable
+    /// storage, ascending; at most [`MemberRecord::MOST_DURABLE`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub durable: Vec<u64>,
     /// What this member can vouch for in its checkpoint directory: as it was when its workers had stopped, and while it
     /// has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,6 +214,10 @@ impl Location {
 }
 
 impl MemberRecord {
+    /// How many steps are in [`MemberRecord::durable`]: members flush at different speeds, and only what all of them name
+    /// can be committed.
+    pub const MOST_DURABLE: usize = 4;
+
     /// The record of a member with one worker that has taken part in nothing yet.
     pub fn new(node: NodeName, incarnation: Incarnation) -> Self {
         Self {
@@ -232,6 +240,7 @@ impl MemberRecord {
             witness: None,
             last_step: None,
             checkpoint: None,
+            durable: Vec::new(),
             checkpoints: None,
             can_save: None,
             saved: None,

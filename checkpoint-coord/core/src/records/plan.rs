@@ -44,6 +44,9 @@ pub struct Plan {
     /// What became of the last one that they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_save: Option<SaveOutcome>,
+    /// Step of the checkpoint that was committed last while the plan was in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed: Option<u64>,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,

@@ -311,6 +311,7 @@ mod tests {
             directory: directory.to_owned(),
             layout: LayoutChoice::Auto,
             fix_tracker: false,
+            keep: None,
             signal: None,
         }
     }

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use std::sync::mpsc as commands;
 use std::time::Duration;
 
-use steadfast_checkpoints::{Catalogue, Depth, FindError, Known, Manifest, directory_id, flush};
+use steadfast_checkpoints::{
+    Catalogue, Depth, FindError, Found, Known, Manifest, Retention, directory_id, flush,
+};
 use steadfast_core::{CheckpointReport, WholeCheckpoint};
 use tokio::sync::mpsc;
 
 use super::choosing::{self, Choice, Task};
+use super::chores::{Chore, Chores};
 use super::{Awaited, CheckpointEvent, Order};
 use crate::settings::Checkpoints;
 
@@ -22,6 +25,8 @@ const EVERY_WHILE_AWAITED: Duration = Duration::from_millis(100);
 const UNCHANGED_LOOKS: u32 = 5;
 /// How long workers that share the directory with others are held back until these have cleared it.
 const CLEARED_WITHIN: Duration = Duration::from_millis(1_500);
+/// How many looks later those delete old checkpoints who share the directory with one that does: usually they find nothing.
+const LOOKS_OF_OTHERS: u32 = 5;
 const LOOK_WHETHER_CLEARED: Duration = Duration::from_millis(50);
 
 pub(super) struct Watch {
@@ -42,6 +47,21 @@ pub(super) struct Watch {
     before: BTreeSet<PathBuf>,
     /// The one that may be it, and for how many looks it has not changed.
     candidate: Option<(PathBuf, u32)>,
+    chores: Option<Chores>,
+    /// What the workers of this generation were prepared with.
+    running: Running,
+    /// The step that is committed, and after how many more looks what it makes superfluous is deleted.
+    retiring: Option<(u64, u32)>,
+}
+
+/// The generation whose workers run, as far as its checkpoints are concerned.
+#[derive(Debug, Default)]
+struct Running {
+    world_size: Option<u32>,
+    /// Whether this node looks after the directory, or another does.
+    clears: bool,
+    /// What the workers resumed from.
+    resumed_from: Option<PathBuf>,
 }
 
 impl Watch {
@@ -62,6 +82,9 @@ impl Watch {
             awaited: None,
             before: BTreeSet::new(),
             candidate: None,
+            chores: None,
+            running: Running::default(),
+            retiring: None,
         }
     }
 
@@ -76,6 +99,12 @@ impl Watch {
                     // What is there now was made by nobody who is still to come.
                     let wanted = || !reply.is_closed();
                     let choice = self.prepare(&task, &wanted);
+                    self.running = Running {
+                        world_size: Some(task.world_size),
+                        clears: task.clears,
+                        resumed_from: choice.resume.as_ref().map(|from| from.path.clone()),
+                    };
+                    self.retiring = None;
                     self.tell_nothing_of_these();
                     let _impatient = reply.send(choice);
                 }
@@ -85,11 +114,21 @@ impl Watch {
                     let _impatient = reply.send(self.report());
                 }
                 Ok(Order::Await(awaited)) => self.wait_for(awaited),
+                Ok(Order::Retire(committed)) => {
+                    let looks = if self.running.clears {
+                        0
+                    } else {
+                        LOOKS_OF_OTHERS
+                    };
+                    self.retiring = Some((committed, looks));
+                    self.retire();
+                }
                 Err(commands::RecvTimeoutError::Timeout) => {
                     self.look();
                     self.tell();
                     self.tell_report();
                     self.tell_awaited();
+                    self.retire();
                 }
                 Err(commands::RecvTimeoutError::Disconnected) => return,
             }
@@ -137,6 +176,7 @@ impl Watch {
     /// Tells of what is new, whole, and does not change any more.
     fn tell(&mut self) {
         let mut is_news = false;
+        let mut newest = None;
         for known in self.catalogue.all() {
             if !known.is_whole() {
                 // It is being written again, and will be news once more.
@@ -159,9 +199,61 @@ impl Watch {
                 step: known.found.step,
                 path: known.found.path.clone(),
             }));
+            newest = Some(known.clone());
+        }
+        if let Some(known) = newest {
+            self.give_chore(Chore::Flush(Box::new(known)));
         }
         if is_news {
             Manifest::prune(self.catalogue.directory());
+        }
+    }
+
+    fn give_chore(&mut self, chore: Chore) {
+        if self.chores.is_none() {
+            match Chores::start(self.settings.directory.clone(), self.events.clone()) {
+                Ok(chores) => self.chores = Some(chores),
+                Err(error) => self.say_once(Some(format!(
+                    "no thread can be started that flushes checkpoints ({error}): none is committed"
+                ))),
+            }
+        }
+        if let Some(chores) = &self.chores {
+            chores.give(chore);
+        }
+    }
+
+    /// Has deleted what the committed checkpoint makes superfluous, if it is this node's turn.
+    fn retire(&mut self) {
+        let Some(keep) = self.settings.keep else {
+            self.retiring = None;
+            return;
+        };
+        match &mut self.retiring {
+            None => return,
+            Some((_, looks)) if *looks > 0 => {
+                *looks -= 1;
+                return;
+            }
+            Some(_) => {}
+        }
+        let Some((committed, _)) = self.retiring.take() else {
+            return;
+        };
+        let policy = Retention {
+            keep,
+            committed,
+            world_size: self.running.world_size,
+            in_use: self.running.resumed_from.as_deref(),
+        };
+        let superseded = policy.superseded(&self.catalogue);
+        let superseded: Vec<Found> = superseded
+            .into_iter()
+            .map(|known| known.found.clone())
+            .collect();
+        for found in superseded {
+            self.told.remove(&found.path);
+            self.give_chore(Chore::Delete(found));
         }
     }
 

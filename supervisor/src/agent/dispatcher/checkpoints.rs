@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checkpoints that workers make, and the one that they resume from.
 
+use std::time::Duration;
+
 use serde_json::json;
+use steadfast_coord::Hint;
 use steadfast_core::{Generation as CoreGeneration, MemberEvent, NodeName, Plan};
 
 use super::Agent;
 use crate::agent::AgentError;
 use crate::agent::checkpoints::{CheckpointEvent, Choice, Resume, ResumePoint, Task};
+use crate::agent::saving_costs::{Advice, Record};
+use crate::clock;
+use crate::settings::CheckpointEvery;
 
 impl Agent {
     pub(super) async fn on_checkpoint(&mut self, event: CheckpointEvent) -> Result<(), AgentError> {
@@ -15,6 +21,8 @@ impl Agent {
             CheckpointEvent::Made { step, path } => {
                 let fields = json!({ "step": step, "path": path });
                 self.journal.record(number, "checkpoint.made", fields);
+                self.saving.note_made(number, path);
+                self.saving_costs.note_made(self.generation.shows_phases());
                 let generation = CoreGeneration(number);
                 self.tell(MemberEvent::Checkpoint { generation, step })
                     .await
@@ -28,6 +36,23 @@ impl Agent {
                 self.journal
                     .record(generation, "checkpoint.durable", fields);
                 self.on_saved(generation, step).await
+            }
+            CheckpointEvent::Flushed { step, path } => {
+                let Some(generation) = self.saving.made_by(number, &path) else {
+                    return Ok(());
+                };
+                let fields = json!({ "step": step, "path": path });
+                self.journal.record(number, "checkpoint.flushed", fields);
+                self.saving_costs.note_flushed(clock::monotonic_ns());
+                self.tell_of_costs().await;
+                let generation = CoreGeneration(generation);
+                self.tell(MemberEvent::Durable { generation, step }).await
+            }
+            CheckpointEvent::Deleted { step, path } => {
+                let fields = json!({ "step": step, "path": path });
+                self.journal
+                    .record_incident(number, "checkpoint.deleted", fields);
+                Ok(())
             }
             CheckpointEvent::Report(report) => {
                 self.tell(MemberEvent::Checkpoints(Some(report))).await
@@ -102,6 +127,53 @@ impl Agent {
         choice
             .resume
             .map_or(ResumePoint::Beginning, ResumePoint::Checkpoint)
+    }
+
+    /// The job has committed a checkpoint: older ones may go.
+    pub(super) fn on_committed(&mut self, generation: CoreGeneration, step: u64) {
+        let fields = json!({ "step": step });
+        self.journal
+            .record_incident(generation.0, "checkpoint.committed", fields);
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.retire(step);
+        }
+    }
+
+    /// How often checkpoints should be made, as far as that is known.
+    pub(super) fn saving_advice(&self) -> Option<Advice> {
+        self.saving_costs.advice(self.record())
+    }
+
+    fn record(&self) -> Record {
+        let view = self.view.borrow();
+        let members = view.plan.as_ref().map_or(1, |plan| plan.members.len());
+        let uptime = clock::monotonic_ns().saturating_sub(self.welcome.started_ns);
+        Record {
+            nodes: u32::try_from(members).unwrap_or(u32::MAX),
+            uptime: Duration::from_nanos(uptime),
+            failures: view.failures,
+        }
+    }
+
+    /// Writes down what checkpoints cost and how often they should be made, when that has changed, and has the program
+    /// asked accordingly where the user wants that.
+    async fn tell_of_costs(&mut self) {
+        let Some(advice) = self.saving_costs.news(self.record()) else {
+            return;
+        };
+        let fields = json!({
+            "blocking_seconds": advice.blocking.as_secs_f64(),
+            "persisting_seconds": advice.persisting.map(|time| time.as_secs_f64()),
+            "mtbf_seconds": advice.mtbf.as_secs_f64(),
+            "interval_seconds": advice.interval.as_secs_f64(),
+        });
+        let number = self.generation.number;
+        self.journal.record(number, "checkpoint.advice", fields);
+        if self.settings.checkpoint_every == CheckpointEvery::Auto {
+            let hint = Hint::SaveEvery(advice.interval);
+            // A session that has ended asks nobody any more.
+            let _has_ended = self.hints.send(hint).await;
+        }
     }
 
     fn tell_of_choice(&mut self, generation: u64, choice: &Choice) {

@@ -65,6 +65,10 @@ impl Agent {
                 self.on_save_ended(generation, &outcome);
                 Ok(())
             }
+            HostEffect::Committed { generation, step } => {
+                self.on_committed(generation, step);
+                Ok(())
+            }
             HostEffect::Postpone { within } => self.on_postpone(within),
             HostEffect::Say(text) => {
                 self.journal
@@ -98,6 +102,7 @@ impl Agent {
                 "the workers run without the Python hook and its progress pages: {error}"
             ));
         }
+        self.saving_costs.begin();
         let resume = self.choose_checkpoint(plan).await;
         let places = Places {
             resume,

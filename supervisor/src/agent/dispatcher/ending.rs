@@ -53,6 +53,7 @@ impl Agent {
         let seen = Circumstances {
             started_ns: self.welcome.started_ns,
             dropped: self.dropped(),
+            saving: self.saving_advice().map(|advice| advice.in_words()),
         };
         let summary = ending::summary(&self.settings, &result, seen);
         for line in summary.lines() {

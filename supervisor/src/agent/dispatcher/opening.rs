@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::ending::LAST_WORDS;
 use super::{Agent, Inputs};
 use crate::agent::checkpoints::{CheckpointEvent, CheckpointWatch};
-use crate::agent::control;
+use crate::agent::control::{self, ControlRequest};
 use crate::agent::decisions::{self, Decisions, JobStore};
 use crate::agent::dying::DyingWatch;
 use crate::agent::fencing::Fencing;
@@ -25,6 +25,7 @@ use crate::agent::nvml_watch::NvmlWatch;
 use crate::agent::pages::{PageEvent, PageWatch};
 use crate::agent::peering::Peering;
 use crate::agent::saving::SaveDesk;
+use crate::agent::saving_costs::SavingCosts;
 use crate::agent::self_check::SelfCheck;
 use crate::agent::stall::{Council, StallDesk};
 use crate::agent::{AgentError, kernel_log, launch, membership};
@@ -72,7 +73,6 @@ pub(super) async fn open(
     store_memory: OwnedFd,
 ) -> Result<Option<(Agent, Inputs)>, AgentError> {
     let (output_sender, output_events) = mpsc::unbounded_channel();
-    let (control_sender, control) = mpsc::channel(16);
     let (message_sender, messages) = mpsc::unbounded_channel();
     let console = ConsoleTargets::inherited().map_err(|source| AgentError::System {
         what: "use the console",
@@ -81,11 +81,7 @@ pub(super) async fn open(
     let outputs = Outputs::new(output_settings(&settings), console, output_sender)
         .map_err(AgentError::Output)?;
     let mut journal = open_journal(&settings, message_sender)?;
-    if let Err(error) = control::serve(&welcome.runtime_dir.join(SOCKET_NAME), control_sender) {
-        outputs.say(&format!(
-            "steadfast: status, stop and restart do not work: no control socket ({error})"
-        ));
-    }
+    let control = serve_control(&welcome, &outputs);
     let hook = Hook::new(&welcome.runtime_dir);
     let (pages, page_events) = watch_pages(&hook)?;
     let (checkpoints, checkpoint_events) = watch_checkpoints(&settings)?;
@@ -119,6 +115,7 @@ pub(super) async fn open(
         checkpoints,
         checkpoint_events,
         saving: SaveDesk::default(),
+        saving_costs: SavingCosts::default(),
         node,
         kernel_log,
         nvml: watch_nvml(&settings),
@@ -151,6 +148,17 @@ pub(super) async fn open(
             messages,
         },
     )))
+}
+
+/// Without its socket a job goes on all the same.
+fn serve_control(welcome: &Welcome, outputs: &Outputs) -> mpsc::Receiver<ControlRequest> {
+    let (sender, requests) = mpsc::channel(16);
+    if let Err(error) = control::serve(&welcome.runtime_dir.join(SOCKET_NAME), sender) {
+        outputs.say(&format!(
+            "steadfast: status, stop and restart do not work: no control socket ({error})"
+        ));
+    }
+    requests
 }
 
 fn watch_kernel_log(
@@ -263,7 +271,7 @@ async fn join(
     let session = decisions::session_settings(
         member,
         &settings.coordination,
-        &settings.elastic,
+        settings,
         jury,
         welcome.incarnation > 1,
     );

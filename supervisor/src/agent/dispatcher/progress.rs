@@ -16,6 +16,10 @@ impl Agent {
                 local_rank,
                 page,
             } => {
+                if generation == self.generation.number {
+                    let costs = &mut self.saving_costs;
+                    costs.note_phase(local_rank, page.phase, page.phase_ns);
+                }
                 let news = self.generation.shown(generation, local_rank, &page);
                 self.tell_step(news).await?;
                 let step = page.step.map(|step| step.number);

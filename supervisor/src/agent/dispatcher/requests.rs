@@ -126,6 +126,7 @@ impl Agent {
     }
 
     pub(super) fn status(&self) -> StatusReply {
+        let advice = self.saving_advice();
         let view = self.view.borrow().clone();
         let uptime =
             Duration::from_nanos(clock::monotonic_ns().saturating_sub(self.welcome.started_ns));
@@ -153,6 +154,9 @@ impl Agent {
             agent_incarnation: self.welcome.incarnation,
             command: redact::command(&self.settings.command.argv),
             dropped: self.dropped(),
+            committed_step: view.plan.as_ref().and_then(|plan| plan.committed),
+            saving: advice.map(|advice| advice.in_words()).unwrap_or_default(),
+            checkpoint_interval_seconds: advice.map(|advice| advice.interval.as_secs_f64()),
             health: [
                 self.node.status(),
                 self.nvml.status(),

@@ -128,7 +128,7 @@ impl Agent {
 
     pub(super) fn on_save_ended(&mut self, generation: CoreGeneration, outcome: &SaveOutcome) {
         let kind = match outcome.made {
-            Some(_) => "checkpoint.committed",
+            Some(_) => "checkpoint.answered",
             None => "checkpoint.missed",
         };
         let fields = json!({ "step": outcome.made, "wanted": outcome.wanted, "why": outcome.why });

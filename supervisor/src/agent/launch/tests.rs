@@ -56,6 +56,7 @@ fn plan(generation: u64, slots: u32) -> Plan {
         resume: None,
         save: None,
         last_save: None,
+        committed: None,
         why: String::new(),
         extra: BTreeMap::new(),
     }

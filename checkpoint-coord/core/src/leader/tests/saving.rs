@@ -304,3 +304,89 @@ fn parts_in_several_directories_must_all_be_there() {
         assert!(!bench.plan().is_run(), "{directories:?}");
     }
 }
+
+fn flushed(bench: &mut Bench, node: &str, steps: &[u64]) {
+    bench.report(node, MemberPhase::Running, |record| {
+        record.durable = steps.to_vec();
+    });
+}
+
+fn committed(bench: &Bench) -> Vec<u64> {
+    load(&bench.store).committed().keys().copied().collect()
+}
+
+#[test]
+fn what_the_program_saves_by_itself_is_committed_once_every_member_has_it_on_stable_storage() {
+    let mut bench = Bench::new(1, 2, 3);
+    bench.member(&idle("a"));
+    bench.member(&idle("b"));
+    flushed(&mut bench, "a", &[10, 20]);
+    assert_eq!(committed(&bench), [0; 0]);
+    flushed(&mut bench, "b", &[10]);
+    assert_eq!(committed(&bench), [10]);
+    assert_eq!(bench.plan().committed, Some(10));
+    // One that all had before, and that is older, is no news.
+    flushed(&mut bench, "b", &[5, 10, 20]);
+    flushed(&mut bench, "a", &[5, 10, 20, 30]);
+    assert_eq!(committed(&bench), [10, 20]);
+    assert!(bench.plan().is_run());
+    assert_eq!(bench.said, [""; 0], "a healthy day is quiet");
+}
+
+#[test]
+fn what_a_member_of_another_generation_has_flushed_commits_nothing() {
+    let mut bench = Bench::one(3);
+    bench.report("a", MemberPhase::Running, |record| {
+        record.durable = vec![10];
+        record.generation = Generation(9);
+    });
+    assert_eq!(committed(&bench), [0; 0]);
+    bench.report("a", MemberPhase::Running, |record| {
+        record.durable = vec![10];
+        record.incarnation = Incarnation(9);
+    });
+    assert_eq!(committed(&bench), [0; 0]);
+}
+
+#[test]
+fn the_newest_commits_are_remembered_and_a_fault_waits_for_none() {
+    let mut bench = Bench::one(3);
+    for step in 1..20 {
+        flushed(&mut bench, "a", &[step]);
+    }
+    assert_eq!(committed(&bench), (12..20).collect::<Vec<u64>>());
+    bench.find(failure("x"));
+    flushed(&mut bench, "a", &[20]);
+    assert_eq!(committed(&bench).last(), Some(&19));
+}
+
+#[test]
+fn workers_are_asked_when_none_was_committed_for_long_and_a_save_that_fails_is_not_repeated_at_once()
+ {
+    let mut bench = saver();
+    let every = Duration::from_mins(1);
+    bench.leader.set_save_every(Some(every));
+    runs(&mut bench, |_| {});
+    let began = bench.now;
+    assert_eq!(bench.plan().save, None);
+    bench.pass();
+    assert_eq!(bench.now - began, every);
+    let order = bench.plan().save.unwrap();
+    assert!(!order.ends);
+    runs(&mut bench, |record| record.saved = Some(order.step));
+    let plan = bench.plan();
+    assert_eq!((plan.save, plan.committed), (None, Some(order.step)));
+    assert_eq!(bench.said, [""; 0], "a healthy day is quiet");
+    // The next one is not made.
+    let step = order.step + 5;
+    bench.leader.note_step(Generation(1), step, bench.now, true);
+    bench.pass();
+    let next = bench.plan().save.unwrap();
+    bench.pass();
+    assert_eq!(bench.plan().save, None);
+    assert_eq!(bench.said.len(), 1, "{next:?}: {:?}", bench.said);
+    let failed = bench.now;
+    bench.pass();
+    assert_eq!(bench.now - failed, every);
+    assert!(bench.plan().save.is_some());
+}

@@ -182,3 +182,27 @@ fn what_it_can_vouch_for_is_written_when_its_workers_have_stopped() {
     });
     assert_eq!(bench.record().checkpoints, Some(report(30)));
 }
+
+#[test]
+fn what_is_on_stable_storage_is_written_down_and_a_commit_is_passed_on_once() {
+    let mut bench = saver();
+    for step in [10, 30, 20, 30, 40, 50] {
+        bench.tell(MemberEvent::Durable {
+            generation: Generation(1),
+            step,
+        });
+    }
+    bench.tell(MemberEvent::Durable {
+        generation: Generation(2),
+        step: 60,
+    });
+    assert_eq!(bench.record().durable, [20, 30, 40, 50]);
+    publish(&mut bench, |plan| plan.committed = Some(50));
+    bench.tell(MemberEvent::Tick);
+    let committed = MemberEffect::Committed {
+        generation: Generation(1),
+        step: 50,
+    };
+    let told = bench.said.iter().filter(|effect| **effect == committed);
+    assert_eq!(told.count(), 1);
+}
