@@ -69,8 +69,7 @@ fn what_is_found_while_workers_are_stopped_goes_out_with_the_report_that_they_ar
     assert_eq!((found.node.as_str(), found.generation), ("a", 1));
     // The exit does not explain itself, so the node is the cause.
     let verdict =
-        crate::verdict::find_root_cause(findings, &crate::verdict::ClocksAhead::new(), |_| None)
-            .unwrap();
+        crate::verdict::find_root_cause(findings, &crate::ClocksAhead::new(), |_| None).unwrap();
     assert_eq!(verdict.root.kind, kinds::NODE_CHECK_FAILED);
     assert_eq!(verdict.others[0].role(), FaultRole::Consequence);
 }
