@@ -158,7 +158,10 @@ impl World {
             );
             let next = match scope {
                 Scope::Common => self.common_log.get(sent).map(|batch| batch.revision.0),
-                Scope::Whole => i64::try_from(sent).ok().map(|sent| sent + 2),
+                // A watch that is broken is far beyond all that there is.
+                Scope::Whole => i64::try_from(sent)
+                    .ok()
+                    .and_then(|sent| sent.checked_add(2)),
             };
             let behind = next.is_some_and(|next| next <= self.etcd.revision().0);
             if !behind {
