@@ -4,7 +4,8 @@
 //! Two ways in: a line in the machine's own kernel log, and the driver's library, for which the fake one stands. Each time a
 //! job of one worker is started anew; the error is one that takes the GPU out, so that the job ends. Measured is from before
 //! the line is written, or the state of the fake library is changed, until the worker has its SIGTERM, which the worker
-//! writes down itself: the drain was decided, and published in the job's store, before that.
+//! writes down itself. The drain is published in the job's store at about the same time: a member stops its own workers without
+//! waiting for that.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
