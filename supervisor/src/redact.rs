@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Command lines as they may be shown and recorded: without the secrets that people put into them.
+//! Command lines, and what programs print, as they may be shown and recorded: without the secrets that people put into them.
 
 use std::ffi::OsString;
+
+use steadfast_proto::v1::Finding;
 
 /// What stands for a secret.
 const HIDDEN: &str = "***";
@@ -58,6 +60,19 @@ pub(crate) fn line(text: &str) -> String {
     command(&words).join(" ")
 }
 
+/// A finding whose words, which may be a program's, hold no secrets: it goes into the job's store.
+pub(crate) fn finding(mut finding: Finding) -> Finding {
+    finding.summary = text(&finding.summary);
+    for piece in &mut finding.evidence {
+        *piece = text(piece);
+    }
+    finding
+}
+
+fn text(text: &str) -> String {
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 fn is_secret_name(name: &str) -> bool {
     // A path or a shell script is no name: a word in it says nothing.
     if name.contains(['/', ' ', '\n']) {
@@ -108,6 +123,22 @@ mod tests {
             "env DB_PASSWORD=*** train"
         );
         assert_eq!(shown("train --password --lr 1"), "train --password --lr 1");
+    }
+
+    #[test]
+    fn a_finding_keeps_its_words_and_loses_its_secrets() {
+        let shown = finding(Finding {
+            summary: "ValueError: refused: api_key=abc".to_owned(),
+            evidence: vec![
+                "  File \"a.py\", line 3\n  login(hf_token='x')\nhf_abcdefghijklmnop".to_owned(),
+            ],
+            ..Finding::default()
+        });
+        assert_eq!(shown.summary, "ValueError: refused: api_key=***");
+        assert_eq!(
+            shown.evidence,
+            ["  File \"a.py\", line 3\n  login(hf_token=***\n***"]
+        );
     }
 
     #[test]

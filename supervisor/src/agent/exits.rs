@@ -14,6 +14,7 @@ use steadfast_proto::v1::Finding;
 use crate::clock;
 use crate::keeper::protocol::ExitRecord;
 use crate::output::{LastLines, error_file};
+use crate::redact;
 use crate::settings::Settings;
 
 /// How much of a log file's end is read.
@@ -57,7 +58,7 @@ pub(super) fn explain(settings: &Settings, record: &ExitRecord, tail: &LastLines
     finding.local_rank = Some(record.local_rank);
     finding.rank = Some(record.rank);
     place_in_time(&mut finding, record.at_ns);
-    finding
+    redact::finding(finding)
 }
 
 /// The end of a log file, for an agent that has not seen what its predecessor read. A disk that does not answer is given

@@ -18,6 +18,7 @@ use steadfast_proto::v1::{FaultClass, FaultRole, Finding};
 
 use super::exits::lines_as_evidence;
 use crate::output::LastLines;
+use crate::redact;
 use crate::settings::RulesFile;
 
 /// Judges words by the rules.
@@ -80,7 +81,7 @@ impl WordsJury {
             let meaning = self.rules().meaning_of_cause(line)?;
             Some((line, meaning))
         })?;
-        Some(Finding {
+        Some(redact::finding(Finding {
             kind: kinds::WORKER_SAID.to_owned(),
             role: FaultRole::Consequence.into(),
             generation: heard.generation,
@@ -98,7 +99,7 @@ impl WordsJury {
                 .filter_map(|lines| lines_as_evidence(lines))
                 .collect(),
             ..Finding::default()
-        })
+        }))
     }
 }
 
