@@ -546,7 +546,9 @@ fn every_check_can_be_listed() {
     let machine = Machine::bare();
     let output = machine.run(&["--list"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains("gpu-ecc  (prolog, epilog, health, full; at most 7s)"));
+    assert!(
+        text(&output.stdout).contains("gpu-driver  (prolog, epilog, health, full; at most 7s)")
+    );
     let output = machine.run(&["--list", "--json"]);
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(list.as_array().unwrap().len() > 20);
