@@ -22,14 +22,39 @@ pub(super) struct Progress {
     own: Option<OwnSteps>,
     /// The same as told by members that have stopped: a time after which one of them has made no step, the earliest.
     told: Option<Instant>,
-    /// Usual time between two steps that anybody told of.
-    pace: Option<Duration>,
+    /// How long the last steps took that anybody told of.
+    pace: Option<Pace>,
     /// The longest time between two steps of one node's workers: of this node's, or as told by members that have stopped.
     longest_gap: Duration,
     /// When it was first seen that a worker of the generation was dead.
     ended: Option<Instant>,
     /// Nodes whose agents have fallen silent.
     silent: BTreeSet<NodeName>,
+}
+
+/// The time that the last steps took, older ones counting less and less. Time and steps are added up apart: two nodes tell of
+/// the same step, or of one after the other, within a moment, and such a gap must not count for as much as a long one.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pace {
+    time: Duration,
+    /// In [`Pace::PARTS`]ths.
+    steps: u64,
+}
+
+impl Pace {
+    const PARTS: u64 = 1024;
+
+    fn note(&mut self, steps: u64, time: Duration) {
+        // Slowly, so that an evaluation does not count for much.
+        self.time = (self.time * 7 / 8).saturating_add(time);
+        let older = self.steps / 8 * 7;
+        self.steps = older.saturating_add(steps.saturating_mul(Self::PARTS));
+    }
+
+    fn of_one_step(self) -> Duration {
+        let nanos = self.time.as_nanos() * u128::from(Self::PARTS) / u128::from(self.steps.max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
 }
 
 impl Progress {
@@ -86,13 +111,8 @@ impl Progress {
         let Some((before, since)) = self.heard else {
             return;
         };
-        let steps = u32::try_from(step - before).unwrap_or(u32::MAX);
-        let last = at.saturating_since(since) / steps.max(1);
-        self.pace = Some(match self.pace {
-            // Slowly, so that an evaluation does not count for much.
-            Some(usual) => (usual * 7 + last) / 8,
-            None => last,
-        });
+        let pace = self.pace.get_or_insert_default();
+        pace.note(step - before, at.saturating_since(since));
     }
 
     pub(super) fn note_silence(&mut self, node: &NodeName, silent: bool) {
@@ -121,7 +141,8 @@ impl Progress {
     /// A step that no worker can have reached within `delay` from now.
     pub(super) fn out_of_reach(&self, now: Instant, delay: Duration) -> Option<u64> {
         let (newest, at) = self.heard?;
-        let pace = self.pace.unwrap_or(delay).max(Duration::from_micros(100));
+        let pace = self.pace.map_or(delay, Pace::of_one_step);
+        let pace = pace.max(Duration::from_micros(100));
         let time = (now.saturating_since(at).min(pace) + delay) * 5 / 4;
         let steps = time.as_nanos() / pace.as_nanos();
         Some(newest + 1 + u64::try_from(steps).unwrap_or(u64::MAX / 2))
@@ -209,6 +230,33 @@ mod tests {
         let younger = LastStep { age_ms: 0, ..last };
         progress.note_last_step(at(21), younger);
         assert_eq!(progress.over_since(), Some(at(15) + drift));
+    }
+
+    #[test]
+    fn steps_that_two_nodes_tell_of_in_the_same_moment_are_no_fast_ones() {
+        let milliseconds = |at| Instant::from_nanos(at * 1_000_000);
+        let told = |notes: &[(u64, u64, bool)]| {
+            let mut progress = Progress::default();
+            for &(step, at, own) in notes {
+                progress.note_step(Generation(1), step, milliseconds(at), own);
+            }
+            let (_, last, _) = *notes.last().unwrap();
+            let delay = Duration::from_secs(3);
+            let newest = progress.newest().unwrap();
+            progress.out_of_reach(milliseconds(last), delay).unwrap() - newest
+        };
+        // Steps of 50 ms: 60 of them are made within the delay, 75 in five quarters of it.
+        let alone = told(&[(1, 0, true), (2, 50, true), (4, 150, true), (6, 250, true)]);
+        let beside = told(&[(1, 0, false), (2, 1, true), (4, 101, true), (6, 201, true)]);
+        let often = told(&[
+            (1, 0, true),
+            (9, 400, true),
+            (10, 401, false),
+            (19, 900, true),
+        ]);
+        assert_eq!(alone, 76);
+        assert!((70..=112).contains(&beside), "{beside}");
+        assert!((70..=85).contains(&often), "{often}");
     }
 
     #[test]
