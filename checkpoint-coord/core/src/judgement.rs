@@ -11,7 +11,7 @@ pub const SAME_FAILURE_LIMIT: u32 = 3;
 
 /// When the storage fails again and again without a new training step in between, how many seconds are waited before each
 /// restart: somebody has to make room, or a file server to come back. Beyond the first, these restarts cost nothing.
-pub const STORAGE_PAUSES: [u64; 8] = [0, 5, 15, 45, 120, 300, 300, 300];
+const STORAGE_PAUSES: [u64; 8] = [0, 5, 15, 45, 120, 300, 300, 300];
 
 /// Under which failures of the storage are counted, whatever their words.
 const STORAGE: &str = "storage";

@@ -41,7 +41,7 @@ mod world;
 
 pub use exit::{ExitReason, WorkerExit};
 pub use ids::{Generation, Incarnation, LeaseId, LocalRank, NodeName, Rank, Revision};
-pub use judgement::{SAME_FAILURE_LIMIT, STORAGE_PAUSES};
+pub use judgement::SAME_FAILURE_LIMIT;
 pub use jury::{ClocksAhead, Jury, Opinion};
 pub use keys::Keys;
 pub use leader::{Leader, LeaderEffect, LeaderEvent, LeaderSettings, LeaderState};
