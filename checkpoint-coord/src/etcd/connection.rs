@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection to one member of an etcd cluster, which has proved that it answers.
 
+mod traffic;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use etcd_client::{Channel, Client, ConnectOptions, ResponseHeader};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
+use tower::util::MapResponseLayer;
+use tower::{Layer as _, Service};
 
+use self::traffic::{Counted, Received};
 use super::failure::{Failure, chain};
 use super::settings::{EtcdCredentials, EtcdEndpoint, EtcdSettings, EtcdTls};
 
@@ -28,6 +36,7 @@ pub(super) struct Connection {
     /// Tells clusters apart.
     pub(super) cluster_id: u64,
     client: Client,
+    received: Received,
     credentials: Option<EtcdCredentials>,
     /// How many logins there were.
     logins: AtomicU64,
@@ -53,10 +62,11 @@ impl Connection {
         endpoint: EtcdEndpoint,
     ) -> Result<Self, OpenError> {
         let url = settings.url(&endpoint);
+        let received = Received::default();
         let channel = transport(Arc::clone(&settings), url.clone())
             .await
             .map_err(OpenError::Refused)?
-            .connect()
+            .connect_with_connector(connector(received.clone()))
             .await
             .map_err(|error| OpenError::Unusable(with_hint(&settings, chain(&error, ""))))?;
         // Without a leader an answer is of no use; etcd then says so at once, and ends watches.
@@ -69,6 +79,7 @@ impl Connection {
             endpoint,
             cluster_id: 0,
             client,
+            received,
             credentials: settings.credentials.clone(),
             logins: AtomicU64::new(0),
             logging_in: Mutex::new(()),
@@ -94,6 +105,11 @@ impl Connection {
     /// A client on this connection.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// How much has come in.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received.bytes()
     }
 
     /// How many logins there were.
@@ -195,6 +211,24 @@ async fn read_aside<T: Send + 'static>(
     tokio::task::spawn_blocking(read)
         .await
         .unwrap_or_else(|error| Err(format!("reading a file broke off: {error}")))
+}
+
+/// Connects as tonic does by itself, and counts what comes in.
+fn connector(
+    received: Received,
+) -> impl Service<
+    Uri,
+    Response = TokioIo<Counted<TcpStream>>,
+    Error = impl std::error::Error,
+    Future: Send,
+> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    MapResponseLayer::new(move |stream: TokioIo<_>| {
+        TokioIo::new(Counted::new(stream.into_inner(), received.clone()))
+    })
+    .layer(http)
 }
 
 pub(super) async fn transport(

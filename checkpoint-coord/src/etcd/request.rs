@@ -14,6 +14,9 @@ use super::failure::Failure;
 use crate::retry::RetryPolicy;
 
 const SILENCE: &str = "no answer in time";
+/// More than this comes in only where etcd sends what was asked for; less may be answers to pings, which etcd gives even
+/// when it can do nothing else.
+const SIGN_OF_WORK_BYTES: u64 = 1024;
 
 /// Whether a request may be sent again when it is not known what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,7 @@ where
             Err(failure) => break Err(failure),
         };
         let logins = connection.logins();
+        let received = connection.received_bytes();
         let began = Instant::now();
         let limit = request.end_of_try(began);
         let answer = timeout_at(limit, call(connection.client(), Arc::clone(&connection))).await;
@@ -70,7 +74,10 @@ where
                 failure
             }
             Err(_) => {
-                request.leave_if_silent(&connection, limit.duration_since(began));
+                let came = connection.received_bytes().saturating_sub(received);
+                if came < SIGN_OF_WORK_BYTES {
+                    request.leave_silent(&connection, limit.duration_since(began));
+                }
                 Failure::Unknown(SILENCE.to_owned())
             }
         };
@@ -128,8 +135,9 @@ impl Request<'_> {
     }
 
     /// A connection that had a fair time to answer is no good. One that had hardly any gets its chance with the next
-    /// request; else a slow etcd would be connected to over and over.
-    fn leave_if_silent(&self, connection: &Arc<Connection>, waited: Duration) {
+    /// request; else a slow etcd would be connected to over and over. So would one that is busy sending, and each time it
+    /// would begin anew with what it sends.
+    fn leave_silent(&self, connection: &Arc<Connection>, waited: Duration) {
         if waited >= self.timeout / 4 {
             self.endpoints.abandon(connection, SILENCE);
         }

@@ -17,6 +17,7 @@ on_each_etcd!(
     the_death_of_the_member_in_use_is_survived,
     without_a_majority_nothing_is_done,
     a_slow_network_is_only_slow,
+    a_connection_that_is_busy_is_not_given_up,
     a_member_of_another_cluster_is_not_used,
 );
 
@@ -200,6 +201,41 @@ async fn a_slow_network_is_only_slow(etcd: Etcd) {
     let lease = store.lease_grant(Duration::from_mins(1)).await.unwrap();
     store.lease_keepalive(lease).await.unwrap();
     store.lease_revoke(lease).await.unwrap();
+}
+
+/// As with the plan of a large job, which takes etcd longer to send to all nodes than a request may take: who connected
+/// anew would be sent it from its beginning again.
+async fn a_connection_that_is_busy_is_not_given_up(etcd: Etcd) {
+    let server = Server::start(&etcd).await;
+    let proxy = Proxy::to(server.client_address).await;
+    let store = EtcdStore::connect(EtcdSettings {
+        request_timeout: SHORT,
+        lease_timeout: SHORT,
+        ..settings([proxy.address])
+    })
+    .await
+    .unwrap();
+    let lease = store.lease_grant(Duration::from_mins(5)).await.unwrap();
+    let mut watch = store.watch("large/", Revision(1)).await.unwrap();
+    proxy.set(Mode::Narrow);
+    let value = "x".repeat(400_000);
+    write(&server.store().await, "large/1", &value)
+        .await
+        .unwrap();
+    let mut unanswered = 0;
+    let renewing = async {
+        loop {
+            let renewed = store.lease_keepalive(lease).await;
+            unanswered += u32::from(renewed.is_err());
+        }
+    };
+    let batch = tokio::select! {
+        batch = tokio::time::timeout(DEADLINE, watch.next()) => batch.unwrap().unwrap(),
+        () = renewing => unreachable!(),
+    };
+    assert_eq!(batch.changes[0].key(), "large/1");
+    assert!(unanswered > 0, "the requests had to wait behind the value");
+    assert_eq!(proxy.connections(), 1);
 }
 
 async fn a_member_of_another_cluster_is_not_used(etcd: Etcd) {

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Pass,
     /// It works, but everything takes its time.
     Slow,
+    /// It works, but little comes through at a time.
+    Narrow,
     /// Connections stand, and nothing comes through.
     Hold,
     /// Connections are closed at once.
@@ -30,6 +32,7 @@ pub(crate) enum Mode {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     mode: watch::Sender<Mode>,
+    connections: Arc<AtomicUsize>,
     answers: Arc<AtomicUsize>,
 }
 
@@ -39,6 +42,8 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let mode = watch::Sender::new(Mode::Pass);
         let answers = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accepted = Arc::clone(&connections);
         let path = Path {
             upstream,
             modes: mode.subscribe(),
@@ -46,14 +51,21 @@ impl Proxy {
         };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(forward(client, path.clone()));
             }
         });
         Self {
             address,
             mode,
+            connections,
             answers,
         }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// How often something came from the server.
@@ -105,15 +117,24 @@ async fn pump(
         let Ok(length @ 1..) = from.read(&mut buffer).await else {
             return;
         };
-        let passes = modes.wait_for(|mode| matches!(mode, Mode::Pass | Mode::Slow));
-        let Ok(mode) = passes.await.map(|mode| *mode) else {
-            return;
-        };
-        if mode == Mode::Slow {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        if to.write_all(&buffer[..length]).await.is_err() {
-            return;
+        let mut rest = &buffer[..length];
+        while !rest.is_empty() {
+            let passes = modes.wait_for(|mode| !matches!(mode, Mode::Hold | Mode::Cut));
+            let Ok(mode) = passes.await.map(|mode| *mode) else {
+                return;
+            };
+            let at_once = match mode {
+                Mode::Narrow => rest.len().min(4 * 1024),
+                _ => rest.len(),
+            };
+            if matches!(mode, Mode::Slow | Mode::Narrow) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            let (now, later) = rest.split_at(at_once);
+            if to.write_all(now).await.is_err() {
+                return;
+            }
+            rest = later;
         }
         count.fetch_add(1, Ordering::SeqCst);
     }
