@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, python};
+use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, python, send};
 
 /// How the toy job lays out its checkpoints.
 const TOY_RULE: &str = r"name = 'step-(?<step>\d+)\.toy'";
@@ -251,19 +251,27 @@ fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
     let mut nodes = Nodes::new(count, 1)?
         .saving_every(1_000_000)
         .with_steps(400);
-    let rule = nodes.shared("rule.toml");
-    fs::write(&rule, TOY_RULE).unwrap();
-    fs::create_dir(nodes.shared("checkpoints")).unwrap();
-    let directory = nodes.shared("checkpoints");
-    let fixed = [
-        "--checkpoint-dir",
-        directory.to_str().unwrap(),
-        "--checkpoint-layout",
-        rule.to_str().unwrap(),
-    ];
+    let fixed = saving_options(&nodes);
+    let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
     nodes.start_all(&[&fixed[..], options].concat());
     nodes.reach(10);
     Some(nodes)
+}
+
+/// Makes a directory for the checkpoints of all nodes, and says where it is and what is in it.
+fn saving_options(nodes: &Nodes) -> Vec<String> {
+    let rule = nodes.shared("rule.toml");
+    fs::write(&rule, TOY_RULE).unwrap();
+    let directory = nodes.shared("checkpoints");
+    fs::create_dir(&directory).unwrap();
+    let paths = [
+        ("--checkpoint-dir", directory),
+        ("--checkpoint-layout", rule),
+    ];
+    let options = paths
+        .iter()
+        .flat_map(|(option, path)| [(*option).to_owned(), path.to_str().unwrap().to_owned()]);
+    options.collect()
 }
 
 #[test]
@@ -293,6 +301,42 @@ fn a_node_that_is_preempted_hands_over_without_a_lost_step() {
 }
 
 #[test]
+fn a_node_that_is_told_too_late_at_which_step_to_save_costs_no_step() {
+    let Some(mut nodes) = Nodes::new(2, 1) else {
+        return;
+    };
+    nodes = nodes.saving_every(1_000_000).with_steps(400);
+    let options = saving_options(&nodes);
+    let lease = ["--nnodes", "2", "--lease", "20s"].map(str::to_owned);
+    let options: Vec<&str> = options.iter().chain(&lease).map(String::as_str).collect();
+    // The first one leads; rank 0, which saves, is on the other.
+    nodes.start(2, &options);
+    assert_eq!(nodes.leader(), 2);
+    nodes.start(1, &options);
+    nodes.reach(10);
+    assert_eq!(nodes.places(), [name(1), name(2)]);
+    let agent = nodes.job(1).agent().unwrap();
+    assert!(send(agent, Signal::SIGSTOP));
+    nodes.job(2).ask("restart", &["--job", "job"]).ended_with(0);
+    let asked = |nodes: &Nodes| -> Vec<u64> {
+        let lines = nodes.job(2).journal_of("checkpoint.asked");
+        lines
+            .iter()
+            .filter_map(|line| line["step"].as_u64())
+            .collect()
+    };
+    let step = nodes.eventually("an order", |nodes| asked(nodes).first().copied());
+    nodes.reach(step);
+    assert!(send(agent, Signal::SIGCONT));
+    nodes.generation_after(1);
+    nodes.all_end_with(0, &[1, 2]);
+    nodes.trained_rightly(2);
+    assert_eq!(nodes.life().made_again(), NOTHING, "{}", nodes.describe());
+    let steps = asked(&nodes);
+    assert!(steps.len() > 1, "{steps:?}: {}", nodes.describe());
+}
+
+#[test]
 fn a_restart_of_two_nodes_resumes_both_from_what_the_leader_chose() {
     let Some(mut nodes) = nodes(&["--nnodes", "2"], 2) else {
         return;
@@ -319,20 +363,10 @@ fn what_two_nodes_save_by_themselves_is_committed_once_both_have_flushed_it() {
         return;
     };
     nodes = nodes.saving_every(20).with_steps(400);
-    let rule = nodes.shared("rule.toml");
-    fs::write(&rule, TOY_RULE).unwrap();
-    let directory = nodes.shared("checkpoints");
-    fs::create_dir(&directory).unwrap();
-    nodes.start_all(&[
-        "--nnodes",
-        "2",
-        "--checkpoint-dir",
-        directory.to_str().unwrap(),
-        "--checkpoint-layout",
-        rule.to_str().unwrap(),
-        "--keep",
-        "2",
-    ]);
+    let fixed = saving_options(&nodes);
+    let fixed = fixed.iter().map(String::as_str);
+    let options: Vec<&str> = fixed.chain(["--nnodes", "2", "--keep", "2"]).collect();
+    nodes.start_all(&options);
     nodes.reach(10);
     let committed = |nodes: &Nodes, node: u8| nodes.job(node).journal_of("checkpoint.committed");
     nodes.job(1).eventually("commits on both nodes", |_| {

@@ -368,6 +368,9 @@ impl Member {
             MemberEvent::Saved { generation, step } if generation == work.generation => {
                 work.saving.saved = work.saving.saved.max(Some(step));
             }
+            MemberEvent::ToldLate { generation, step } if generation == work.generation => {
+                work.saving.told_late = Some(step);
+            }
             MemberEvent::Fenced { generation, at } if generation == work.generation => {
                 work.note_fence(at);
             }

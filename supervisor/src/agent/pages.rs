@@ -29,6 +29,8 @@ pub(super) enum PageEvent {
         local_rank: u32,
         page: Box<Page>,
     },
+    /// When workers were asked for a checkpoint at this step, one of them had made it already.
+    AskedLate { generation: u64, step: u64 },
     /// Something is wrong with a page, in words.
     Note(String),
 }
@@ -111,6 +113,7 @@ fn watch(
         } else {
             orders.recv_timeout(EVERY)
         };
+        let mut is_new_wish = false;
         let asked = match order {
             Ok(Order::Watch {
                 generation,
@@ -128,7 +131,8 @@ fn watch(
             }
             Ok(Order::Look(done)) => Some(done),
             Ok(Order::Save(new)) => {
-                wish = Some(new).filter(|new: &SaveWish| new.step > 0);
+                let before = wish.replace(new);
+                is_new_wish = before.is_none_or(|before| !new.is_same_as(&before));
                 new.write(&watched);
                 None
             }
@@ -140,7 +144,11 @@ fn watch(
         for (&place, watched) in &mut watched {
             watched.look(place, scan, events);
         }
-        if let Some(wish) = wish.filter(|_| scan) {
+        if let Some(wish) = wish.filter(|wish| is_new_wish && wish.came_late(&watched)) {
+            let (generation, step) = (wish.generation, wish.step);
+            drop(events.send(PageEvent::AskedLate { generation, step }));
+        }
+        if let Some(wish) = wish.filter(|wish| scan && wish.step > 0) {
             // For pages that have come since.
             wish.write(&watched);
         }
@@ -151,6 +159,22 @@ fn watch(
 }
 
 impl SaveWish {
+    fn is_same_as(&self, other: &Self) -> bool {
+        (self.generation, self.step) == (other.generation, other.step)
+    }
+
+    /// Whether a worker has made the step, as seen once the wish was written, and has not saved: it may not have seen the
+    /// wish in time. One that makes the step later sees it then.
+    fn came_late(&self, watched: &BTreeMap<(u64, u32), Watched>) -> bool {
+        let of_ours = watched
+            .iter()
+            .filter(|((generation, _), _)| *generation == self.generation);
+        let mut pages = of_ours.filter_map(|(_, watched)| watched.last.as_ref());
+        let has_made = |page: &Page| page.step.is_some_and(|made| made.number >= self.step);
+        let has_saved = |page: &Page| page.checkpoint_done >= Some(self.step);
+        self.step > 0 && pages.any(|page| has_made(page) && !has_saved(page))
+    }
+
     fn write(self, watched: &BTreeMap<(u64, u32), Watched>) {
         for ((generation, _), watched) in watched {
             if *generation == self.generation {

@@ -86,7 +86,23 @@ impl World {
         match order {
             Some(order) => {
                 self.count("(asked to save)");
-                self.saving.wanted.insert(index, order);
+                let step = order.step;
+                let before = self.saving.wanted.insert(index, order);
+                let is_known = before.is_some_and(|before| before.step == step);
+                let has_saved = self
+                    .saving
+                    .parts
+                    .range(step..)
+                    .any(|(_, nodes)| nodes.contains(&index));
+                if self.training.has_made(step) && !is_known && !has_saved {
+                    self.count("(told to save too late)");
+                    let generation = Generation(generation);
+                    self.say(index, MemberEvent::ToldLate { generation, step });
+                }
+                // Who has saved at an earlier step goes on to this one.
+                if !self.training.has_made(step) {
+                    self.training.release();
+                }
             }
             None => {
                 self.saving.wanted.remove(&index);

@@ -32,6 +32,8 @@ pub(super) struct Training {
     best: u64,
     /// Nothing is stepped before: an evaluation, or a checkpoint.
     busy_until: u64,
+    /// Nothing is stepped before, unless that is taken back: a rank has saved, and waits for the stop.
+    held_until: u64,
     stepped_at: Option<u64>,
     /// For a program whose nodes do not wait for each other: what each has done.
     own_steps: Vec<u64>,
@@ -64,9 +66,19 @@ impl Training {
         }
     }
 
-    /// The workers make no step before.
+    /// The workers make no step before, since some of them wait.
     pub(super) fn hold(&mut self, until: u64) {
-        self.busy_until = self.busy_until.max(until);
+        self.held_until = self.held_until.max(until);
+    }
+
+    /// Those that wait go on.
+    pub(super) fn release(&mut self) {
+        self.held_until = 0;
+    }
+
+    /// Whether this step has been made.
+    pub(super) fn has_made(&self, step: u64) -> bool {
+        self.begun && self.step >= step
     }
 
     pub(super) fn has_stepped_in(&self, generation: u64) -> bool {
@@ -129,8 +141,8 @@ impl World {
             return Ok(());
         }
         match self.can_step(generation) {
-            Some(true) => {}
-            Some(false) => {
+            Some(true) if self.now >= self.training.held_until => {}
+            Some(_) => {
                 self.after(LOOK_MS * MS, Event::Step(generation, None));
                 return Ok(());
             }

@@ -21,6 +21,9 @@ use crate::{
 const TELLING_OTHERS: Duration = Duration::from_millis(1_200);
 const TELLING_OWN: Duration = Duration::from_millis(250);
 
+/// So often the distance to the next step to save at is doubled.
+const MOST_DOUBLINGS: u32 = 10;
+
 /// How long a checkpoint may take to be found once all workers have ended.
 const FINDING: Duration = Duration::from_secs(3);
 
@@ -30,6 +33,8 @@ pub(super) struct Saving {
     since: Option<(Generation, SaveOrder, Instant)>,
     /// When it was seen that all workers have ended by themselves.
     ended: Option<(Generation, Instant)>,
+    /// The last order that came too late for some, and how many did before it.
+    late: Option<(Generation, u64, u32)>,
     /// Since when the generation has gone without a newer checkpoint than this, or without one that was asked for.
     without: Option<(Generation, Option<u64>, Instant)>,
 }
@@ -264,6 +269,15 @@ impl Leader {
                 .insert(ended.unwrap_or((plan.generation, now)));
             until = until.min(ended + FINDING);
         }
+        if !everywhere && now < until && self.came_late_for_some(plan, order) {
+            let later = SaveOrder {
+                step: self.later_step(now, plan, order),
+                within_ms: u64::try_from((until - now).as_millis()).unwrap_or(u64::MAX),
+                ..order.clone()
+            };
+            self.order_save(plan, later, effects);
+            return Stage::Waiting;
+        }
         if everywhere || now >= until {
             return Stage::Over(order.outcome(made.filter(|_| everywhere)));
         }
@@ -322,13 +336,41 @@ impl Leader {
         if means == SaveMeans::AtOnce {
             return Some(0);
         }
-        let delay = if self.settings.shared {
+        self.progress.out_of_reach(now, self.telling())
+    }
+
+    /// Whether a worker had made the step of the order already when it was told. Those that were told in time save alone then,
+    /// and wait for the others, which wait for them.
+    fn came_late_for_some(&self, plan: &Plan, order: &SaveOrder) -> bool {
+        order.step > 0
+            && self
+                .records_of(plan)
+                .any(|record| record.told_late == Some(order.step))
+    }
+
+    /// Another step to save at, further away each time that one came too late: steps may have become quicker than they
+    /// were, or telling slower.
+    fn later_step(&mut self, now: Instant, plan: &Plan, order: &SaveOrder) -> u64 {
+        let generation = plan.generation;
+        let before = match self.saving.late {
+            Some((late_in, step, before)) if late_in == generation && step == order.step => before,
+            Some((late_in, _, before)) if late_in == generation => before + 1,
+            _ => 0,
+        };
+        self.saving.late = Some((generation, order.step, before));
+        let reached = self.progress.newest().unwrap_or(0).max(order.step);
+        let next = self.progress.out_of_reach(now, self.telling());
+        let ahead = next.map_or(0, |next| next.saturating_sub(reached)).max(2);
+        reached.saturating_add(ahead << (before + 1).min(MOST_DOUBLINGS))
+    }
+
+    /// How long it can take until the last worker has been told something.
+    fn telling(&self) -> Duration {
+        if self.settings.shared {
             TELLING_OTHERS
         } else {
             TELLING_OWN
-        };
-        self.progress.newest()?;
-        self.progress.out_of_reach(now, delay)
+        }
     }
 
     fn order_save(&mut self, plan: &Plan, order: SaveOrder, effects: &mut Vec<LeaderEffect>) {

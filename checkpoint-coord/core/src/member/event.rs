@@ -216,6 +216,13 @@ pub enum MemberEvent {
         /// Its step.
         step: u64,
     },
+    /// When the workers were asked for a checkpoint at this step, one of them had made it already.
+    ToldLate {
+        /// Generation of the workers.
+        generation: Generation,
+        /// The step of the order.
+        step: u64,
+    },
     /// This node has been looked at, and this makes it unfit; nothing does if there is nothing, or nothing could be seen. The
     /// class and the words of each fault are taken as they are, its kind and its place are filled in by the core. Comes
     /// before [`MemberEvent::Stopped`] if it is known by then, and may come at any time.

@@ -65,6 +65,7 @@ impl Member {
                 durable: before.durable.clone(),
                 can_save: before.can_save,
                 saved: before.saved,
+                told_late: before.told_late,
                 ..report.record.clone()
             }
         } else {
@@ -213,6 +214,7 @@ impl Member {
             checkpoints: self.checkpoints_to_report(),
             can_save: work.and_then(|work| work.saving.means),
             saved: work.and_then(|work| work.saving.saved),
+            told_late: work.and_then(|work| work.saving.told_late),
             agent: self.settings.agent.clone(),
             fitness: self.fitness_to_report(),
             past_faults: self.past_faults,

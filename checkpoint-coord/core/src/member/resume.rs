@@ -94,6 +94,7 @@ impl Member {
             work.reported_step = record.step;
             work.saving.means = record.can_save;
             work.saving.saved = record.saved;
+            work.saving.told_late = record.told_late;
         }
         work
     }

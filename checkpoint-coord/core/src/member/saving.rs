@@ -17,6 +17,8 @@ pub(super) struct Saving {
     pub(super) means: Option<SaveMeans>,
     /// Step of the newest one that they have made because they were asked.
     pub(super) saved: Option<u64>,
+    /// Step of an order that came when one of them had made that step already.
+    pub(super) told_late: Option<u64>,
     /// What the agent was told last.
     order: Option<SaveOrder>,
     outcome: Option<SaveOutcome>,

@@ -74,6 +74,9 @@ pub struct MemberRecord {
     /// written to stable storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<u64>,
+    /// Step at which its workers of `generation` were asked for a checkpoint when one of them had made it already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_late: Option<u64>,
     /// Where the member's agent can be reached by other agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentEndpoint>,
@@ -244,6 +247,7 @@ impl MemberRecord {
             checkpoints: None,
             can_save: None,
             saved: None,
+            told_late: None,
             agent: None,
             fitness: None,
             past_faults: 0,

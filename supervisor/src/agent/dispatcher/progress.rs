@@ -28,6 +28,13 @@ impl Agent {
                     None => Ok(()),
                 }
             }
+            PageEvent::AskedLate { generation, step } => {
+                let fields = json!({ "step": step });
+                self.journal
+                    .record(generation, "checkpoint.asked_late", fields);
+                let generation = CoreGeneration(generation);
+                self.tell(MemberEvent::ToldLate { generation, step }).await
+            }
             PageEvent::Note(text) => {
                 let fields = json!({ "note": text });
                 self.journal

@@ -95,6 +95,43 @@ fn a_checkpoint_that_does_not_come_in_time_is_not_waited_for_and_that_is_said() 
 }
 
 #[test]
+fn an_order_that_came_too_late_for_some_is_given_again_for_a_later_step_each_time_further_away() {
+    let mut bench = saver();
+    runs(&mut bench, |record| record.request = Some(wish(STOP)));
+    let first = bench.plan().save.unwrap();
+    let asked = bench.now;
+    let mut last = first.clone();
+    let mut distances = Vec::new();
+    for _ in 0..3 {
+        bench.now = bench.now + Duration::from_millis(500);
+        let late = last.step;
+        runs(&mut bench, |record| {
+            record.request = Some(wish(STOP));
+            record.told_late = Some(late);
+        });
+        let next = bench.plan().save.unwrap();
+        distances.push(next.step - last.step);
+        last = next;
+    }
+    assert!(
+        distances.is_sorted_by(|one, next| next > one),
+        "{distances:?}"
+    );
+    // What is made at the step that was given up counts for nothing, and the time does not begin anew.
+    assert!(last.ends);
+    assert_eq!(last.within_ms, WINDOW_MS - 1_500);
+    runs(&mut bench, |record| {
+        record.request = Some(wish(STOP));
+        record.told_late = Some(first.step);
+        record.saved = Some(first.step);
+    });
+    assert_eq!(bench.plan().save, Some(last));
+    bench.pass();
+    assert_eq!(bench.now - asked, Duration::from_millis(WINDOW_MS));
+    assert!(!bench.plan().is_run());
+}
+
+#[test]
 fn a_fault_is_not_kept_waiting() {
     let mut bench = saver();
     runs(&mut bench, |record| {

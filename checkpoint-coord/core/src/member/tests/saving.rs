@@ -206,3 +206,24 @@ fn what_is_on_stable_storage_is_written_down_and_a_commit_is_passed_on_once() {
     let told = bench.said.iter().filter(|effect| **effect == committed);
     assert_eq!(told.count(), 1);
 }
+
+#[test]
+fn a_member_tells_of_an_order_that_came_too_late_and_passes_on_the_next_one() {
+    let mut bench = saver();
+    publish(&mut bench, |plan| plan.save = Some(order()));
+    bench.tell(MemberEvent::ToldLate {
+        generation: Generation(1),
+        step: 12,
+    });
+    assert_eq!(bench.record().told_late, Some(12));
+    let later = SaveOrder {
+        step: 20,
+        ..order()
+    };
+    publish(&mut bench, |plan| plan.save = Some(later.clone()));
+    let passed_on = MemberEffect::Save {
+        generation: Generation(1),
+        order: Some(later),
+    };
+    assert!(bench.said.contains(&passed_on), "{:?}", bench.said);
+}
