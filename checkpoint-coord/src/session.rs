@@ -440,7 +440,7 @@ impl<S: Store, C: Clock> Session<S, C> {
     fn tell_member(&mut self, event: MemberEvent) -> Result<(), SessionError> {
         let effects = self.member.handle(self.clock.now(), event);
         for effect in effects {
-            match HostEffect::from_member(effect) {
+            match HostEffect::from_member(effect, self.lease.tenure()) {
                 Err(transaction) => self.calls.write_for_member(transaction, self.lease.id()),
                 Ok(order) => {
                     if let HostEffect::Finish(result) = &order {
@@ -511,6 +511,7 @@ impl<S: Store, C: Clock> Session<S, C> {
         let plan = self.member.view().plan().map(|plan| &plan.value);
         let fence = HostEffect::Fence {
             lease_until: self.lease.until(),
+            tenure: self.lease.tenure(),
             generation: plan.map(|plan| plan.generation).unwrap_or_default(),
             witness: plan.map(|plan| plan.witness()).unwrap_or_default(),
         };

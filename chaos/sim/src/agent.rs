@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use steadfast_core::{
-    ChangeBatch, Generation, Instant, Leader, Lease, Member, MemberEvent, Outcome, Revision,
+    ChangeBatch, Generation, Instant, Leader, Lease, LeaseId, Member, MemberEvent, Outcome,
+    Revision,
 };
 
 use crate::event::{Event, Request, Scope};
@@ -35,7 +36,7 @@ pub(crate) struct Session {
     /// Nothing is bound to a lease on a store of one's own.
     pub(crate) lease: Option<Lease>,
     /// What the keeper was told last.
-    pub(crate) fence: Option<(Instant, Generation, Duration)>,
+    pub(crate) fence: Option<(Instant, LeaseId, Generation, Duration)>,
     pub(crate) calls: Calls,
     pub(crate) renew_at: Option<Instant>,
     pub(crate) campaign_at: Option<Instant>,

@@ -119,7 +119,8 @@ pub(crate) enum Event {
     LooksAround(Address),
     /// A look at the node shows how it is.
     LookEnds(Address),
-    ToKeeper(Address, Box<MemberEffect>),
+    /// A command, and the tenure in which it was given.
+    ToKeeper(Address, Box<MemberEffect>, LeaseId),
     ToAgent(Address, Box<MemberEvent>),
     /// The agent sees a step of its workers.
     Stepped(Address, u64, u64),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use steadfast_core::{
-    Generation, Instant, KeeperStop, LocalRank, MemberEvent, NodeName, Plan, SpawnFailure,
+    Generation, Instant, KeeperStop, LeaseId, LocalRank, MemberEvent, NodeName, Plan, SpawnFailure,
     WorkerExit, WorkerObservation, WorkerState,
 };
 use steadfast_proto::v1::{FaultClass, FaultRole, Finding};
@@ -81,6 +81,8 @@ pub(crate) struct Keeper {
 pub(crate) struct Fence {
     /// Until when the lease surely holds.
     pub(crate) lease_until: Instant,
+    /// The tenure that it belongs to.
+    pub(crate) tenure: LeaseId,
     /// For how long a step vouches for the workers.
     pub(crate) window: Duration,
     /// When the generation in hand made its last step.

@@ -245,7 +245,9 @@ impl World {
             Event::Digests(address) => self.digests(address),
             Event::LooksAround(address) => self.looks_around(address),
             Event::LookEnds(address) => self.look_ends(address),
-            Event::ToKeeper(address, command) => self.command(address.node, *command),
+            Event::ToKeeper(address, command, tenure) => {
+                self.command(address.node, *command, tenure)
+            }
             Event::ToAgent(address, event) => self.heard(address, *event),
             Event::Stepped(address, generation, step) => self.stepped(address, generation, step),
             Event::Death(node, serial, exit, role) => self.death(node, serial, exit, role),
@@ -278,7 +280,7 @@ impl World {
             | Event::LookEnds(address)
             | Event::ToAgent(address, _)
             | Event::Stepped(address, ..) => (address.node, Some(address.life)),
-            Event::ToKeeper(address, _) | Event::Watchdog(address) => (address.node, None),
+            Event::ToKeeper(address, ..) | Event::Watchdog(address) => (address.node, None),
             Event::AgentStarts(node, _)
             | Event::Death(node, ..)
             | Event::Reaped(node, ..)

@@ -35,6 +35,7 @@ pub struct Held {
 pub struct Lease {
     current: Held,
     next: Option<Held>,
+    tenure: LeaseId,
 }
 
 /// What came of a renewal.
@@ -100,12 +101,19 @@ impl Lease {
         Self {
             current,
             next: None,
+            tenure: current.id,
         }
     }
 
     /// The lease that records are to be bound to.
     pub fn id(&self) -> LeaseId {
         self.next.map_or(self.current.id, |next| next.id)
+    }
+
+    /// The lease with which the time began for which this node's record has been there without a break. What was decided in
+    /// another such time is worth nothing now: in between, others may have gone on without this node.
+    pub fn tenure(&self) -> LeaseId {
+        self.tenure
     }
 
     /// All leases that must be renewed, with their time.
@@ -151,6 +159,9 @@ impl Lease {
 
     /// Takes in a renewal. Says whether records must be bound to another lease.
     pub fn renewed(&mut self, renewal: Renewal) -> bool {
+        if let Some(id) = renewal.replaced_by {
+            self.tenure = id;
+        }
         self.with(renewal.lease, |held| {
             held.renewed = renewal.sent;
             if let Some(id) = renewal.replaced_by {

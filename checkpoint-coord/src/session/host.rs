@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::{
-    Generation, Instant, JobResult, MemberEffect, MemberEvent, NodeName, Plan, SaveOrder,
+    Generation, Instant, JobResult, LeaseId, MemberEffect, MemberEvent, NodeName, Plan, SaveOrder,
     SaveOutcome, Transaction,
 };
 use steadfast_proto::v1::Finding;
@@ -70,6 +70,8 @@ pub enum HostEffect {
     Start {
         /// The plan; it names this node.
         plan: Arc<Plan>,
+        /// The tenure in which that was decided: it is worth nothing in another one.
+        tenure: LeaseId,
     },
     /// Stop this node's workers. May be repeated.
     Stop {
@@ -94,6 +96,8 @@ pub enum HostEffect {
     Fence {
         /// Until when the lease surely holds; the clock's zero when it does not.
         lease_until: Instant,
+        /// The tenure that this belongs to; see [`steadfast_core::Lease::tenure`].
+        tenure: LeaseId,
         /// The generation of the newest plan.
         generation: Generation,
         /// For how long after a step that all its workers made that step vouches for them; zero if it does not.
@@ -133,10 +137,10 @@ pub enum HostEffect {
 
 impl HostEffect {
     /// What the agent has to do for the member, or the transaction that is the session's own business.
-    pub(super) fn from_member(effect: MemberEffect) -> Result<Self, Transaction> {
+    pub(super) fn from_member(effect: MemberEffect, tenure: LeaseId) -> Result<Self, Transaction> {
         Ok(match effect {
             MemberEffect::Write(transaction) => return Err(transaction),
-            MemberEffect::Start { plan } => Self::Start { plan },
+            MemberEffect::Start { plan } => Self::Start { plan, tenure },
             MemberEffect::Stop {
                 generation,
                 first_signal,

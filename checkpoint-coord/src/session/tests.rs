@@ -84,7 +84,7 @@ impl Host {
 
     fn carry_out(&mut self, effect: HostEffect) -> Vec<MemberEvent> {
         match effect {
-            HostEffect::Start { plan } if plan.generation > self.generation => {
+            HostEffect::Start { plan, .. } if plan.generation > self.generation => {
                 assert!(
                     !self
                         .workers
@@ -485,7 +485,7 @@ async fn a_plan_that_comes_before_the_lease_is_renewed_waits_for_that() {
     let mut second = Life::with(store, of_two("b"));
     second.tell(resume()).await;
     let started = loop {
-        if let HostEffect::Start { plan } = second.effects.recv().await.unwrap() {
+        if let HostEffect::Start { plan, .. } = second.effects.recv().await.unwrap() {
             break plan.generation;
         }
     };

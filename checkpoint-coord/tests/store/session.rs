@@ -70,7 +70,7 @@ impl Node {
     async fn start(&mut self, expected: Generation) {
         loop {
             match self.next().await {
-                HostEffect::Start { plan } if plan.generation == expected => break,
+                HostEffect::Start { plan, .. } if plan.generation == expected => break,
                 HostEffect::Stop { generation, .. } => self.stop(generation).await,
                 HostEffect::Finish(result) => panic!("{result:?}"),
                 _ => {}

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::{Generation as CoreGeneration, Instant, MemberEvent, WitnessReport};
+use steadfast_core::{Generation as CoreGeneration, Instant, LeaseId, MemberEvent, WitnessReport};
 use steadfast_health::Lockstep;
 
 use super::generation::Generation;
@@ -29,6 +29,7 @@ pub(super) struct Fencing {
 #[derive(Debug, Clone, Copy)]
 struct Lease {
     until: Instant,
+    tenure: LeaseId,
     generation: CoreGeneration,
     window: Duration,
 }
@@ -55,9 +56,15 @@ impl Fencing {
     }
 
     /// What vouches for the workers has changed.
-    pub(super) fn renew(&mut self, until: Instant, generation: CoreGeneration, window: Duration) {
+    pub(super) fn renew(
+        &mut self,
+        (tenure, until): (LeaseId, Instant),
+        generation: CoreGeneration,
+        window: Duration,
+    ) {
         self.lease = Some(Lease {
             until,
+            tenure,
             generation,
             window,
         });
@@ -76,6 +83,7 @@ impl Fencing {
         self.told = (now_ns, newest.map_or(0, |step| step.at_ns));
         Some(Request::Fence {
             lease_until_ns: lease.until.as_nanos(),
+            tenure: lease.tenure.0,
             generation: lease.generation.0,
             witness_ms: u64::try_from(lease.window.as_millis()).unwrap_or(u64::MAX),
             progress: newest.map(|newest| Progress {
@@ -191,7 +199,7 @@ mod tests {
         let mut fencing = Fencing::new(Witness::Auto);
         assert!(fencing.request(&workers(4), SECOND).is_none());
         fencing.renew(
-            Instant::from_nanos(7),
+            (LeaseId(1), Instant::from_nanos(7)),
             CoreGeneration(3),
             Duration::from_secs(2),
         );

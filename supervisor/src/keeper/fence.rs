@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(super) struct Fence {
     is_up: bool,
     lease_until_ns: u64,
+    /// Changes when leases were lost: what was decided before is worth nothing then.
+    tenure: i64,
     generation: u64,
     /// Of this generation; zero when the lease alone decides.
     witness: Duration,
@@ -32,6 +34,7 @@ impl Fence {
         Fence {
             is_up,
             lease_until_ns: 0,
+            tenure: 0,
             generation: 0,
             witness: Duration::ZERO,
             next: (0, Duration::ZERO),
@@ -39,10 +42,16 @@ impl Fence {
         }
     }
 
-    /// Takes in what an agent says: until when the lease holds, and the witness window of a generation. From now on there
-    /// is a fence.
-    pub(super) fn renew(&mut self, lease_until_ns: u64, generation: u64, witness: Duration) {
+    /// Takes in what an agent says: until when the lease of this tenure holds, and the witness window of a generation. From
+    /// now on there is a fence.
+    pub(super) fn renew(
+        &mut self,
+        (tenure, lease_until_ns): (i64, u64),
+        generation: u64,
+        witness: Duration,
+    ) {
         self.is_up = true;
+        self.tenure = tenure;
         self.lease_until_ns = lease_until_ns;
         if generation == self.generation {
             self.witness = self.witness.max(witness);
@@ -91,9 +100,9 @@ impl Fence {
         self.until_ns().is_some_and(|until| now_ns >= until)
     }
 
-    /// Whether another generation may be started. Steps of an older one are no witness for it.
-    pub(super) fn lets_start(&self, now_ns: u64) -> bool {
-        !self.is_up || now_ns < self.lease_until_ns
+    /// Whether another generation may be started, as was decided in `tenure`. Steps of an older one are no witness for it.
+    pub(super) fn lets_start(&self, tenure: i64, now_ns: u64) -> bool {
+        !self.is_up || (tenure == self.tenure && now_ns < self.lease_until_ns)
     }
 }
 
@@ -112,39 +121,51 @@ mod tests {
     fn without_a_fence_nothing_passes() {
         let mut fence = Fence::new(false);
         fence.begin(1);
-        assert!(!fence.has_passed(u64::MAX) && fence.lets_start(u64::MAX));
+        assert!(!fence.has_passed(u64::MAX) && fence.lets_start(1, u64::MAX));
         assert_eq!(fence.until_ns(), None);
     }
 
     #[test]
     fn a_fence_without_a_lease_lets_nothing_start_and_the_first_word_of_an_agent_puts_one_up() {
-        assert!(!Fence::new(true).lets_start(0));
+        assert!(!Fence::new(true).lets_start(1, 0));
         let mut fence = Fence::new(false);
-        fence.renew(5 * SECOND, 1, Duration::ZERO);
-        assert!(fence.lets_start(4 * SECOND) && !fence.lets_start(5 * SECOND));
+        fence.renew((1, 5 * SECOND), 1, Duration::ZERO);
+        assert!(fence.lets_start(1, 4 * SECOND) && !fence.lets_start(1, 5 * SECOND));
+    }
+
+    #[test]
+    fn what_was_decided_before_leases_were_lost_is_not_started() {
+        let mut fence = Fence::new(true);
+        fence.renew((1, 10 * SECOND), 1, Duration::ZERO);
+        fence.renew((2, 30 * SECOND), 1, Duration::ZERO);
+        assert!(!fence.lets_start(1, 9 * SECOND));
+        assert!(fence.lets_start(2, 29 * SECOND) && !fence.lets_start(2, 30 * SECOND));
     }
 
     #[test]
     fn steps_carry_the_workers_past_the_lease_for_the_length_of_the_window() {
         let mut fence = Fence::new(true);
         fence.begin(1);
-        fence.renew(10 * SECOND, 1, witness(4));
+        fence.renew((1, 10 * SECOND), 1, witness(4));
         fence.progressed(1, 9 * SECOND, 9 * SECOND);
         assert!(!fence.has_passed(13 * SECOND - 1));
         assert!(fence.has_passed(13 * SECOND));
-        assert!(!fence.lets_start(11 * SECOND), "a new one needs the lease");
+        assert!(
+            !fence.lets_start(1, 11 * SECOND),
+            "a new one needs the lease"
+        );
     }
 
     #[test]
     fn steps_without_a_window_and_steps_of_another_generation_carry_nobody() {
         let mut fence = Fence::new(true);
         fence.begin(2);
-        fence.renew(10 * SECOND, 2, Duration::ZERO);
+        fence.renew((1, 10 * SECOND), 2, Duration::ZERO);
         fence.progressed(2, 9 * SECOND, 9 * SECOND);
         assert!(fence.has_passed(10 * SECOND));
-        fence.renew(10 * SECOND, 2, witness(4));
+        fence.renew((1, 10 * SECOND), 2, witness(4));
         assert!(!fence.has_passed(10 * SECOND));
-        fence.renew(0, 3, witness(4));
+        fence.renew((1, 0), 3, witness(4));
         fence.begin(3);
         fence.progressed(2, 9 * SECOND, 9 * SECOND);
         assert!(fence.has_passed(10 * SECOND));
@@ -159,16 +180,16 @@ mod tests {
     fn a_shorter_lease_takes_back_what_a_longer_one_had_promised() {
         let mut fence = Fence::new(true);
         fence.begin(1);
-        fence.renew(10 * SECOND, 1, Duration::ZERO);
-        fence.renew(2 * SECOND, 1, Duration::ZERO);
-        assert!(fence.has_passed(2 * SECOND) && !fence.lets_start(2 * SECOND));
+        fence.renew((1, 10 * SECOND), 1, Duration::ZERO);
+        fence.renew((1, 2 * SECOND), 1, Duration::ZERO);
+        assert!(fence.has_passed(2 * SECOND) && !fence.lets_start(1, 2 * SECOND));
     }
 
     #[test]
     fn a_step_from_the_future_counts_as_one_of_now() {
         let mut fence = Fence::new(true);
         fence.begin(1);
-        fence.renew(0, 1, witness(4));
+        fence.renew((1, 0), 1, witness(4));
         fence.progressed(1, u64::MAX, 10 * SECOND);
         assert_eq!(fence.until_ns(), Some(14 * SECOND));
     }
@@ -219,7 +240,7 @@ mod tests {
                     Happening::Renew { lease_until, generation: of, witness: window } => {
                         // Nobody speaks of the generation after the next.
                         let of = of.min(generation + 1);
-                        fence.renew(lease_until * SECOND, of, witness(window));
+                        fence.renew((1, lease_until * SECOND), of, witness(window));
                         lease = lease_until;
                         windows.push((of, window));
                     }
@@ -241,7 +262,7 @@ mod tests {
                 let until = fence.until_ns().unwrap();
                 prop_assert_eq!(until, lease.max(carried) * SECOND);
                 prop_assert_eq!(fence.has_passed(now * SECOND), now >= lease.max(carried));
-                prop_assert_eq!(fence.lets_start(now * SECOND), now < lease);
+                prop_assert_eq!(fence.lets_start(1, now * SECOND), now < lease);
             }
         }
     }

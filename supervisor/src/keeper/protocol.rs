@@ -55,6 +55,8 @@ pub(crate) enum Request {
     Fence {
         /// Until when this node's lease surely holds, on the monotonic clock.
         lease_until_ns: u64,
+        /// Another number than before when leases were lost in between: a start that was decided before is refused then.
+        tenure: i64,
         /// The generation of the newest plan, of which the window speaks; it need not have been started yet.
         generation: u64,
         /// For how long a synchronised step shows that nobody has gone on without this node, in milliseconds; 0 when the
@@ -93,6 +95,8 @@ pub(crate) struct Progress {
 pub(crate) struct StartRequest {
     /// The generation; must be greater than any started before.
     pub(crate) generation: u64,
+    /// The tenure in which that was decided; see `Request::Fence`. Without a fence it is not looked at.
+    pub(crate) tenure: i64,
     /// One entry per worker.
     pub(crate) workers: Vec<WorkerRequest>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use steadfast_core::{
     ChangeBatch, Condition, Grow, Incarnation, JobSpec, LeaderEffect, LeaderEvent, LeaderRecord,
-    LeaderState, LeaseId, MemberEffect, MemberEvent, MemberSettings, MemberState, Operation,
+    LeaderState, Lease, LeaseId, MemberEffect, MemberEvent, MemberSettings, MemberState, Operation,
     Revision, Transaction, WitnessMode,
 };
 
@@ -296,7 +296,10 @@ impl World {
                 self.tell_fence(address);
                 let delay = self.delay(self.schedule.pace.link_ms);
                 let at = self.link(address.node, 0, delay);
-                self.at(at, Event::ToKeeper(address, Box::new(command)));
+                let session = self.session(address);
+                let lease = session.and_then(|session| session.lease.as_ref());
+                let tenure = lease.map(Lease::tenure).unwrap_or_default();
+                self.at(at, Event::ToKeeper(address, Box::new(command), tenure));
                 Ok(())
             }
         }

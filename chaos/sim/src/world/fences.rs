@@ -22,7 +22,8 @@ impl World {
         let plan = session.member.view().plan().map(|plan| &plan.value);
         let generation = plan.map(|plan| plan.generation).unwrap_or_default();
         let window = plan.map(|plan| plan.witness()).unwrap_or_default();
-        let fence = (lease.until(), generation, window);
+        let tenure = lease.tenure();
+        let fence = (lease.until(), tenure, generation, window);
         if session.fence == Some(fence) {
             return;
         }
@@ -38,6 +39,7 @@ impl World {
         let keeper = &mut self.nodes[index].keeper;
         let shorter = fence.0 < keeper.fence.lease_until;
         keeper.fence.lease_until = fence.0;
+        keeper.fence.tenure = tenure;
         if generation.0 == keeper.generation {
             keeper.fence.window = keeper.fence.window.max(window);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keepers: they start, stop and reap workers, and tell their agent.
 
-use steadfast_core::{Generation, LocalRank, MemberEffect, MemberEvent, Plan, WorkerExit};
+use steadfast_core::{Generation, LeaseId, LocalRank, MemberEffect, MemberEvent, Plan, WorkerExit};
 use steadfast_proto::v1::{FaultRole, Finding};
 
 use super::{Checked, MS, World};
@@ -18,12 +18,17 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 impl World {
-    pub(super) fn command(&mut self, index: usize, command: MemberEffect) -> Checked {
+    pub(super) fn command(
+        &mut self,
+        index: usize,
+        command: MemberEffect,
+        tenure: LeaseId,
+    ) -> Checked {
         if !self.nodes[index].served {
             return Ok(());
         }
         match command {
-            MemberEffect::Start { plan } => self.start_workers(index, &plan)?,
+            MemberEffect::Start { plan } => self.start_workers(index, &plan, tenure)?,
             MemberEffect::Stop {
                 generation,
                 first_signal,
@@ -52,13 +57,13 @@ impl World {
         Ok(())
     }
 
-    fn start_workers(&mut self, index: usize, plan: &Plan) -> Checked {
+    fn start_workers(&mut self, index: usize, plan: &Plan, tenure: LeaseId) -> Checked {
         let generation = plan.generation.0;
         let node = &mut self.nodes[index];
         if generation <= node.keeper.generation {
             return Ok(());
         }
-        if self.is_fenced(index) {
+        if self.is_fenced(index) || tenure != self.nodes[index].keeper.fence.tenure {
             return self.refuse_start(index, generation);
         }
         let node = &mut self.nodes[index];

@@ -225,7 +225,7 @@ impl Member {
         events: &mpsc::Sender<MemberEvent>,
     ) -> Result<(), Failure> {
         match effect {
-            HostEffect::Start { plan } => {
+            HostEffect::Start { plan, .. } => {
                 self.generation = plan.generation.0;
                 self.note(What::Start)?;
                 let started = MemberEvent::Started {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_coord::SessionError;
-use steadfast_core::{Generation, Instant};
+use steadfast_core::{Generation, Instant, LeaseId};
 
 use super::Agent;
 use crate::agent::AgentError;
@@ -19,11 +19,11 @@ impl Agent {
     /// What vouches for this node's workers has changed: the keeper must know before anything else is done.
     pub(super) fn on_fence(
         &mut self,
-        lease_until: Instant,
+        lease: (LeaseId, Instant),
         generation: Generation,
         witness: Duration,
     ) -> Result<(), AgentError> {
-        self.fencing.renew(lease_until, generation, witness);
+        self.fencing.renew(lease, generation, witness);
         self.tell_fence()
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use serde_json::json;
 use steadfast_coord::HostEffect;
-use steadfast_core::Plan;
+use steadfast_core::{LeaseId, Plan};
 
 use super::Agent;
 use crate::agent::launch::Places;
@@ -17,7 +17,7 @@ use crate::keeper::runtime_dir::SOCKET_NAME;
 impl Agent {
     pub(super) async fn on_effect(&mut self, effect: HostEffect) -> Result<(), AgentError> {
         match effect {
-            HostEffect::Start { plan } => self.start(&plan).await,
+            HostEffect::Start { plan, tenure } => self.start(&plan, tenure).await,
             HostEffect::Stop {
                 generation,
                 first_signal,
@@ -54,9 +54,10 @@ impl Agent {
             }
             HostEffect::Fence {
                 lease_until,
+                tenure,
                 generation,
                 witness,
-            } => self.on_fence(lease_until, generation, witness),
+            } => self.on_fence((tenure, lease_until), generation, witness),
             HostEffect::Save { generation, order } => self.on_save(generation, order).await,
             HostEffect::SaveEnded {
                 generation,
@@ -80,7 +81,7 @@ impl Agent {
         }
     }
 
-    pub(super) async fn start(&mut self, plan: &Plan) -> Result<(), AgentError> {
+    pub(super) async fn start(&mut self, plan: &Plan, tenure: LeaseId) -> Result<(), AgentError> {
         let generation = plan.generation.0;
         let Some((member, group_rank)) = launch::place(plan, &self.settings.node) else {
             self.say(&format!(
@@ -128,6 +129,7 @@ impl Agent {
         self.ask(
             &Request::Start(StartRequest {
                 generation,
+                tenure: tenure.0,
                 workers,
             }),
             reserved,

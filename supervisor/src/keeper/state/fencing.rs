@@ -40,12 +40,14 @@ impl Keeper {
             match request {
                 Request::Fence {
                     lease_until_ns,
+                    tenure,
                     generation,
                     witness_ms,
                     progress,
                 } => {
                     let witness = Duration::from_millis(witness_ms);
-                    self.fence.renew(lease_until_ns, generation, witness);
+                    self.fence
+                        .renew((tenure, lease_until_ns), generation, witness);
                     if let Some(progress) = progress {
                         self.progressed(&progress);
                     }

@@ -15,7 +15,7 @@ use crate::keeper::workers::{Surroundings, Worker};
 impl Keeper {
     pub(super) fn start(&mut self, request: &StartRequest, reserved: Vec<OwnedFd>, now: Instant) {
         let generation = request.generation;
-        if self.refuses_by_fence(generation) {
+        if self.refuses_by_fence(request) {
             return self.end_by_fence(generation, now);
         }
         if let Some(reason) = self.refusal(generation) {
@@ -63,15 +63,17 @@ impl Keeper {
         );
     }
 
-    /// Whether a generation must not start because no lease holds. One that was refused so is never started, whatever
+    /// Whether a generation must not start because no lease holds, or another one than when that was decided. One that was refused so is never started, whatever
     /// holds later: it may be taken for lost by then.
-    fn refuses_by_fence(&self, generation: u64) -> bool {
+    fn refuses_by_fence(&self, request: &StartRequest) -> bool {
+        let generation = request.generation;
         let was_fenced = self
             .fenced
             .is_some_and(|fenced| fenced.generation == generation);
         let is_new = generation > self.generation;
         let is_due = is_new && self.refusal(generation).is_none();
-        is_new && was_fenced || is_due && !self.fence.lets_start(clock::monotonic_ns())
+        is_new && was_fenced
+            || is_due && !self.fence.lets_start(request.tenure, clock::monotonic_ns())
     }
 
     /// Why a generation may not start, if it may not.

@@ -78,6 +78,7 @@ impl Scene {
         };
         let request = StartRequest {
             generation,
+            tenure: 0,
             workers: vec![worker],
         };
         self.keeper.start(&request, Vec::new(), Instant::now());
