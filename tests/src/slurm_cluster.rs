@@ -18,6 +18,9 @@ use crate::binaries::steadfast;
 use crate::patience::{DEADLINE, eventually, pause};
 use crate::processes::{Found, send, with_variable};
 
+/// Where slurmd keeps the processes of jobs with version 1 of cgroups.
+const FREEZER: &str = "/sys/fs/cgroup/freezer";
+
 /// What the site's settings say beside where everything is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlurmSite<'a> {
@@ -25,6 +28,8 @@ pub struct SlurmSite<'a> {
     pub settings: &'a str,
     /// Lines of `slurm.conf`.
     pub slurm_conf: &'a str,
+    /// Whether Slurm keeps each job's processes in a cgroup of its own, as most sites have it.
+    pub cgroups: bool,
 }
 
 /// A running cluster. Dropping it ends all of it.
@@ -32,6 +37,7 @@ pub struct SlurmSite<'a> {
 pub struct SlurmCluster {
     directory: TempDir,
     nodes: u16,
+    cgroups: bool,
     daemons: Vec<Child>,
 }
 
@@ -43,6 +49,7 @@ impl SlurmCluster {
         let mut cluster = SlurmCluster {
             directory,
             nodes,
+            cgroups: site.cgroups,
             daemons: Vec::new(),
         };
         cluster.configure(site);
@@ -262,6 +269,9 @@ impl SlurmCluster {
             .unwrap();
         assert!(installed.success());
         let ports = free_ports(usize::from(self.nodes) + 1);
+        let cgroup_conf =
+            "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nCgroupMountpoint=/sys/fs/cgroup\n";
+        fs::write(self.path("cgroup.conf"), cgroup_conf).unwrap();
         fs::write(self.path("slurm.conf"), self.slurm_conf(&ports, site)).unwrap();
     }
 
@@ -269,13 +279,14 @@ impl SlurmCluster {
         let root = self.directory.path().display();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let host = host.trim().split('.').next().unwrap().to_owned();
+        let tracking = if site.cgroups { "cgroup" } else { "linuxproc" };
         let mut text = format!(
             "ClusterName=steadfast\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\nSlurmdUser=root\n\
              AuthType=auth/munge\nCredType=cred/munge\nAuthInfo=socket={root}/munge.sock\n\
              StateSaveLocation={root}/state\nSlurmdSpoolDir={root}/spool.%n\n\
              SlurmctldPidFile={root}/slurmctld.pid\nSlurmdPidFile={root}/%n.pid\n\
              SlurmctldLogFile={root}/slurmctld.log\nSlurmdLogFile={root}/%n.log\nSlurmctldPort={}\n\
-             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
+             ProctrackType=proctrack/{tracking}\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
              AccountingStorageType=accounting_storage/none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
              SwitchType=switch/none\nMpiDefault=none\nSlurmdParameters=config_overrides\nReturnToService=2\n\
              SlurmdTimeout=10\nKillWait=5\nInactiveLimit=0\nMinJobAge=300\nJobRequeue=1\nRequeueExit=75,76\n\
@@ -349,7 +360,22 @@ impl Drop for SlurmCluster {
         for daemon in &mut self.daemons {
             drop(daemon.wait());
         }
+        if self.cgroups {
+            for node in 1..=self.nodes {
+                remove_cgroups(&Path::new(FREEZER).join(format!("slurm_n{node}")));
+            }
+        }
     }
+}
+
+/// Removes a cgroup and all below it; what still has processes stays, and is seen as left behind.
+fn remove_cgroups(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroups(&entry.path());
+        }
+    }
+    drop(fs::remove_dir(path));
 }
 
 /// Ports that were free a moment ago.

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "this is test code")]
 
 use std::fs;
+use std::path::Path;
 
 use steadfast_tests::{
     Requirement, SlurmCluster, SlurmSite, eventually, long_tests, python, steadfast,
@@ -13,15 +14,18 @@ const LOST: &str =
     "NVRM: Xid (PCI:0000:18:00): 79, pid=1, name=python, GPU has fallen off the bus.";
 const MENDED: &str = "NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)";
 
+/// Nodes of each cluster.
+const NODES: u16 = 8;
+
 /// A cluster, if this machine can have one and time for it is given.
-fn cluster(nodes: u16, site: SlurmSite<'_>) -> Option<SlurmCluster> {
+fn cluster(site: SlurmSite<'_>) -> Option<SlurmCluster> {
     if !long_tests() {
         eprintln!("SKIPPED: a real Slurm cluster is started only with STEADFAST_LONG_TESTS=1");
         return None;
     }
     Requirement::Slurm
         .met()
-        .then(|| SlurmCluster::start(nodes, site))
+        .then(|| SlurmCluster::start(NODES, site))
 }
 
 /// No health checks between: the prolog is to see the fault first.
@@ -32,8 +36,9 @@ fn slurm_a_sick_node_fails_its_prolog_is_drained_and_the_job_requeued() {
     let site = SlurmSite {
         settings: "[prolog]\ndrain = true\n",
         slurm_conf: NO_HEALTH,
+        ..SlurmSite::default()
     };
-    let Some(cluster) = cluster(2, site) else {
+    let Some(cluster) = cluster(site) else {
         return;
     };
     cluster.kernel_says("n1", LOST);
@@ -73,12 +78,13 @@ fn slurm_without_a_call_the_drain_is_slurms_own_and_stays() {
     let site = SlurmSite {
         settings: "",
         slurm_conf: NO_HEALTH,
+        ..SlurmSite::default()
     };
-    let Some(cluster) = cluster(1, site) else {
+    let Some(cluster) = cluster(site) else {
         return;
     };
     cluster.kernel_says("n1", LOST);
-    let job = cluster.submit(&[], "echo ran");
+    let job = cluster.submit(&["-w", "n1"], "echo ran");
     cluster.node_shows("n1", &["DRAIN", "Reason=Prolog error"]);
     cluster.kernel_says("n1", MENDED);
     let health = cluster.path("hooks/health");
@@ -101,7 +107,7 @@ fn slurm_without_a_call_the_drain_is_slurms_own_and_stays() {
 
 #[test]
 fn slurm_health_drains_on_an_xid_and_resumes_when_it_is_mended() {
-    let Some(cluster) = cluster(2, SlurmSite::default()) else {
+    let Some(cluster) = cluster(SlurmSite::default()) else {
         return;
     };
     cluster.kernel_says("n2", LOST);
@@ -132,15 +138,39 @@ fn slurm_health_drains_on_an_xid_and_resumes_when_it_is_mended() {
 
 #[test]
 fn slurm_an_epilog_finds_what_a_job_has_left() {
-    let Some(cluster) = cluster(2, SlurmSite::default()) else {
+    // Out of reach of slurmd, which looks for descendants.
+    an_epilog_finds_what_is_left(SlurmSite::default(), "", "");
+}
+
+#[test]
+fn slurm_an_epilog_finds_what_has_left_its_cgroup_and_spares_another_jobs_with_a_forged_number() {
+    let site = SlurmSite {
+        cgroups: true,
+        ..SlurmSite::default()
+    };
+    if !Path::new("/sys/fs/cgroup/freezer").is_dir() {
+        eprintln!("SKIPPED: this machine has no freezer of version 1 of cgroups");
+        return;
+    }
+    let escapes = "echo $$ > /sys/fs/cgroup/freezer/cgroup.procs; ";
+    let forges = "SLURM_JOB_ID=$((SLURM_JOB_ID + 1)) SLURM_JOBID=$((SLURM_JOBID + 1))";
+    an_epilog_finds_what_is_left(site, escapes, forges);
+}
+
+/// A job on the first node leaves a process behind, which first does what `escapes` says; another job goes on there, with
+/// these variables in its process's environment.
+fn an_epilog_finds_what_is_left(site: SlurmSite<'_>, escapes: &str, forges: &str) {
+    let Some(cluster) = cluster(site) else {
         return;
     };
-    let other = cluster.submit(&["-w", "n1"], "echo $$ > other; exec sleep 600");
+    let other = format!("echo $$ > other; exec env {forges} sleep 600");
+    let other = cluster.submit(&["-w", "n1"], &other);
     cluster.job_shows(&other, &["JobState=RUNNING"]);
-    // Out of reach of slurmd, which looks for descendants.
-    let left = "setsid bash -c 'echo $$ > left; trap \"\" TERM; while :; do sleep 1; done' > left.out 2>&1 < /dev/null &\n\
-                while ! [ -s left ]; do sleep 0.1; done";
-    let job = cluster.submit(&["-w", "n1"], left);
+    let left = format!(
+        "setsid bash -c '{escapes}echo $$ > left; trap \"\" TERM; while :; do sleep 1; done' > left.out 2>&1 < /dev/null &\n\
+         while ! [ -s left ]; do sleep 0.1; done"
+    );
+    let job = cluster.submit(&["-w", "n1"], &left);
     cluster.job_shows(&job, &["JobState=COMPLETED"]);
     let pid = cluster.read("left").trim().to_owned();
     let said = format!("n1 epilog job {job}: ");
@@ -168,9 +198,9 @@ fn slurm_an_epilog_finds_what_a_job_has_left() {
 fn slurm_a_requeue_does_not_wait_for_the_credential() {
     let site = SlurmSite {
         settings: "[epilog]\nhasten-requeue = true\n",
-        slurm_conf: "",
+        ..SlurmSite::default()
     };
-    let Some(cluster) = cluster(1, site) else {
+    let Some(cluster) = cluster(site) else {
         return;
     };
     // Without help it would start after two minutes, which is longer than any of these waits.
@@ -201,7 +231,7 @@ fn slurm_a_requeue_does_not_wait_for_the_credential() {
 
 #[test]
 fn slurm_four_nodes_lose_one_and_the_training_ends() {
-    let Some(mut cluster) = cluster(4, SlurmSite::default()) else {
+    let Some(mut cluster) = cluster(SlurmSite::default()) else {
         return;
     };
     if !Requirement::Etcd.met() || !Requirement::Python.met() {
@@ -218,7 +248,10 @@ fn slurm_four_nodes_lose_one_and_the_training_ends() {
          echo \"srun ended with $?\"",
         python(),
     );
-    let job = cluster.submit(&["-N4", "--ntasks-per-node=1", "--no-kill"], &script);
+    let job = cluster.submit(
+        &["-N4", "-w", "n[1-4]", "--ntasks-per-node=1", "--no-kill"],
+        &script,
+    );
     cluster.file_shows("life.jsonl", &["\"step\": 20"]);
     cluster.power_off("n4");
     let output = format!("job.{job}.out");
