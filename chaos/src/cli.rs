@@ -298,7 +298,10 @@ struct XidArgs {
     /// The fake of NVIDIA's library [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     fake_nvml: Option<PathBuf>,
-    /// Exit with 1 if a median is later than this
+    /// The etcd to start [default: the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    etcd_program: Option<PathBuf>,
+    /// Exit with 1 if the drain is published later than this, in the median
     #[arg(long, value_name = "MILLISECONDS")]
     at_most_ms: Option<f64>,
 }
@@ -423,6 +426,7 @@ impl From<XidArgs> for xid::Options {
             rounds: args.reps,
             steadfast: args.common.steadfast,
             fake_nvml: args.fake_nvml,
+            etcd_program: args.etcd_program,
             at_most_ms: args.at_most_ms,
             json: args.common.json,
         }

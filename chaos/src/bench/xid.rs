@@ -4,17 +4,22 @@
 //! Two ways in: a line in the machine's own kernel log, and the driver's library, for which the fake one stands. Each time a
 //! job of one worker is started anew; the error is one that takes the GPU out, so that the job ends. Measured is from before
 //! the line is written, or the state of the fake library is changed, until the worker has its SIGTERM, which the worker
-//! writes down itself. The drain is published in the job's store at about the same time: a member stops its own workers without
-//! waiting for that.
+//! writes down itself, and until the drain of the job is published in etcd, as a watch of it sees. A member stops its own
+//! workers without waiting for that.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use steadfast_coord::Store;
+use steadfast_coord::etcd::{EtcdSettings, EtcdStore};
+use steadfast_core::{Change, Keys, Revision};
 
+use super::etcd::{Etcd, runtime};
 use super::launch::{
     Out, Program, python, steadfast_or_default, temporary_directory, words, write,
 };
@@ -50,6 +55,8 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     pub(crate) steadfast: Option<PathBuf>,
     pub(crate) fake_nvml: Option<PathBuf>,
+    /// The etcd to start.
+    pub(crate) etcd_program: Option<PathBuf>,
     pub(crate) at_most_ms: Option<f64>,
     pub(crate) json: bool,
 }
@@ -64,12 +71,22 @@ struct Report {
     within_limit: Option<bool>,
 }
 
-/// Milliseconds from the error until the worker has its SIGTERM.
+/// Milliseconds from the error until the worker has its SIGTERM, and until the drain is published.
 #[derive(Debug, Serialize)]
 struct Row {
     through: &'static str,
     until_stopped: Summary,
+    until_published: Summary,
 }
+
+/// The same of one job, in nanoseconds.
+struct Times {
+    stopped: u64,
+    published: u64,
+}
+
+/// Waits for a drain to be published. Gives the time.
+type Watching = thread::JoinHandle<Result<u64, Failure>>;
 
 /// By which way the error comes.
 #[derive(Debug, Clone)]
@@ -81,6 +98,7 @@ enum Way {
 struct Bench {
     steadfast: PathBuf,
     python: PathBuf,
+    etcd: Etcd,
     directory: tempfile::TempDir,
 }
 
@@ -90,6 +108,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     let bench = Bench {
         steadfast: steadfast_or_default(options.steadfast.clone())?,
         python: python(None)?,
+        etcd: Etcd::own(options.etcd_program.as_deref(), 1)?,
         directory: temporary_directory()?,
     };
     write(&bench.directory.path().join("worker.py"), WORKER)?;
@@ -105,7 +124,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
             "{LIBRARY} is not beside this program: build steadfast-fake-nvml"
         )),
     }
-    let within = |limit: f64| rows.iter().all(|row| row.until_stopped.median <= limit);
+    let within = |limit: f64| rows.iter().all(|row| row.until_published.median <= limit);
     let within_limit = options.at_most_ms.map(within);
     let report = Report {
         load,
@@ -117,11 +136,17 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<bool, Failu
     report::write(&report, options.json, out, |out| {
         writeln!(
             out,
-            "milliseconds from an error of a GPU to the worker's SIGTERM: median [least-greatest]; load {}",
+            "milliseconds from an error of a GPU on: median [least-greatest]; load {}",
             report.load
         )?;
+        writeln!(
+            out,
+            "  {:<12} {:<16} drain published",
+            "", "worker's SIGTERM"
+        )?;
         for row in &report.rows {
-            writeln!(out, "  {:<12} {}", row.through, row.until_stopped)?;
+            let (stopped, published) = (row.until_stopped.to_string(), &row.until_published);
+            writeln!(out, "  {:<12} {stopped:<16} {published}", row.through)?;
         }
         for absent in &report.absent {
             writeln!(out, "  not measured: {absent}")?;
@@ -140,23 +165,36 @@ fn fake_library(options: &Options) -> Option<PathBuf> {
 
 impl Bench {
     fn measure(&self, way: &Way, options: &Options) -> Result<Option<Row>, Failure> {
-        let mut times = Vec::new();
+        let (mut stopped, mut published) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
-            times.push(milliseconds(self.once(way, round)?));
+            let times = self.once(way, round)?;
+            stopped.push(milliseconds(times.stopped));
+            published.push(milliseconds(times.published));
         }
         let through = match way {
             Way::KernelLog => "kernel log",
             Way::Library(_) => "NVML",
         };
-        let summary = Summary::of(&times);
-        Ok(summary.map(|until_stopped| Row {
+        let summaries = Summary::of(&stopped).zip(Summary::of(&published));
+        Ok(summaries.map(|(until_stopped, until_published)| Row {
             through,
             until_stopped,
+            until_published,
         }))
     }
 
-    /// One job, and one error. Gives nanoseconds.
-    fn once(&self, way: &Way, round: u32) -> Result<u64, Failure> {
+    /// Waits in a thread of its own for the drain of this job to be published.
+    fn watch(&self, job: &str) -> Watching {
+        let (settings, keys) = (self.etcd.settings.clone(), Keys::new(job));
+        thread::spawn(move || {
+            runtime()?
+                .block_on(drain_published(settings, &keys.course()))
+                .map_err(|reason| Failure::Unexpected(format!("watching etcd: {reason}")))
+        })
+    }
+
+    /// One job, and one error.
+    fn once(&self, way: &Way, round: u32) -> Result<Times, Failure> {
         let root = self.directory.path();
         let name = match way {
             Way::KernelLog => format!("log-{round}"),
@@ -177,6 +215,8 @@ impl Bench {
             &"run",
             &"--job",
             &name,
+            &"--coord",
+            &self.etcd.uri,
             &"--log-dir",
             &own.join("logs"),
             &"--runtime-dir",
@@ -197,6 +237,7 @@ impl Bench {
             &told,
             &ready,
         ]));
+        let watching = self.watch(&name);
         let mut program = Program::start(&command, &own, Out::Nowhere)?;
         let mut journal = Lines::<serde_json::Value>::of(own.join("journal.jsonl"));
         let mut seen = Vec::new();
@@ -219,9 +260,35 @@ impl Bench {
             let text = fs::read_to_string(&told).unwrap_or_default();
             Ok(text.parse::<u64>().ok())
         })?;
+        let published = wait_for("the drain to be published", WITHIN, || {
+            Ok(watching.is_finished().then_some(()))
+        });
         // It ends by itself, with the node at fault.
         program.end();
-        Ok(at.saturating_sub(struck))
+        published?;
+        let broke_off = |_| Failure::Unexpected("watching etcd broke off".to_owned());
+        let published = watching.join().map_err(broke_off)??;
+        Ok(Times {
+            stopped: at.saturating_sub(struck),
+            published: published.saturating_sub(struck),
+        })
+    }
+}
+
+/// The time when a drain is written to this key.
+async fn drain_published(settings: EtcdSettings, key: &str) -> Result<u64, String> {
+    let store = EtcdStore::new(settings).map_err(|error| error.to_string())?;
+    let watch = store.watch(key, Revision(1)).await;
+    let mut watch = watch.map_err(|error| error.to_string())?;
+    let is_drain = |change: &Change| match change {
+        Change::Put(entry) => entry.value.contains("\"drain\""),
+        Change::Delete { .. } => false,
+    };
+    loop {
+        let batch = watch.next().await.map_err(|error| error.to_string())?;
+        if batch.changes.iter().any(is_drain) {
+            return Ok(now_ns());
+        }
     }
 }
 
