@@ -106,7 +106,7 @@ fn watch(
 ) {
     let mut watched: BTreeMap<(u64, u32), Watched> = BTreeMap::new();
     let mut reads = 0u32;
-    let mut wish = None;
+    let mut wish: Option<SaveWish> = None;
     loop {
         let order = if watched.is_empty() {
             orders.recv().map_err(commands::RecvTimeoutError::from)
@@ -131,9 +131,12 @@ fn watch(
             }
             Ok(Order::Look(done)) => Some(done),
             Ok(Order::Save(new)) => {
-                let before = wish.replace(new);
-                is_new_wish = before.is_none_or(|before| !new.is_same_as(&before));
+                for (&place, watched) in &mut watched {
+                    watched.look(place, true, events);
+                }
+                is_new_wish = !new.is_known(&watched);
                 new.write(&watched);
+                wish = Some(new);
                 None
             }
             Err(commands::RecvTimeoutError::Timeout) => None,
@@ -159,20 +162,28 @@ fn watch(
 }
 
 impl SaveWish {
-    fn is_same_as(&self, other: &Self) -> bool {
-        (self.generation, self.step) == (other.generation, other.step)
-    }
-
-    /// Whether a worker has made the step, as seen once the wish was written, and has not saved: it may not have seen the
-    /// wish in time. One that makes the step later sees it then.
-    fn came_late(&self, watched: &BTreeMap<(u64, u32), Watched>) -> bool {
+    /// The newest pages of its generation, one of each worker.
+    fn pages<'a>(
+        &'a self,
+        watched: &'a BTreeMap<(u64, u32), Watched>,
+    ) -> impl Iterator<Item = &'a Page> {
         let of_ours = watched
             .iter()
             .filter(|((generation, _), _)| *generation == self.generation);
-        let mut pages = of_ours.filter_map(|(_, watched)| watched.last.as_ref());
+        of_ours.filter_map(|(_, watched)| watched.last.as_ref())
+    }
+
+    /// Whether it has been written to all pages already, by an earlier agent, too.
+    fn is_known(&self, watched: &BTreeMap<(u64, u32), Watched>) -> bool {
+        let mut pages = self.pages(watched);
+        pages.all(|page| page.checkpoint_request == Some(self.step))
+    }
+
+    /// Whether a worker has made the step, as seen once the wish was written: it may not have seen the wish in time. One
+    /// that makes the step later sees it then.
+    fn came_late(&self, watched: &BTreeMap<(u64, u32), Watched>) -> bool {
         let has_made = |page: &Page| page.step.is_some_and(|made| made.number >= self.step);
-        let has_saved = |page: &Page| page.checkpoint_done >= Some(self.step);
-        self.step > 0 && pages.any(|page| has_made(page) && !has_saved(page))
+        self.step > 0 && self.pages(watched).any(has_made)
     }
 
     fn write(self, watched: &BTreeMap<(u64, u32), Watched>) {

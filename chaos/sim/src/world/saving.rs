@@ -15,6 +15,8 @@ pub(super) struct Saving {
     generation: u64,
     /// What the workers of each node were asked for.
     wanted: BTreeMap<usize, SaveOrder>,
+    /// At which step the workers of each node were asked to save last.
+    asked: BTreeMap<usize, u64>,
     /// Which nodes have saved their part at a step.
     parts: BTreeMap<u64, BTreeSet<usize>>,
     /// The steps whose checkpoint is whole.
@@ -56,6 +58,7 @@ impl World {
         if plan.generation.0 > self.saving.generation {
             self.saving.generation = plan.generation.0;
             self.saving.wanted.clear();
+            self.saving.asked.clear();
             self.saving.parts.clear();
         }
         let from = plan.resume.as_ref().and_then(|resume| resume.from.as_ref());
@@ -87,14 +90,9 @@ impl World {
             Some(order) => {
                 self.count("(asked to save)");
                 let step = order.step;
-                let before = self.saving.wanted.insert(index, order);
-                let is_known = before.is_some_and(|before| before.step == step);
-                let has_saved = self
-                    .saving
-                    .parts
-                    .range(step..)
-                    .any(|(_, nodes)| nodes.contains(&index));
-                if self.training.has_made(step) && !is_known && !has_saved {
+                self.saving.wanted.insert(index, order);
+                let is_new = self.saving.asked.insert(index, step) != Some(step);
+                if self.training.has_made(step) && is_new {
                     self.count("(told to save too late)");
                     let generation = Generation(generation);
                     self.say(index, MemberEvent::ToldLate { generation, step });
