@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that looks at the checkpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc as commands;
 use std::time::Duration;
 
 use steadfast_checkpoints::{
-    Catalogue, Depth, FindError, Found, Known, Manifest, Retention, directory_id, flush,
+    Boot, Catalogue, Depth, FindError, Found, Known, Listing, Manifest, Retention, directory_id,
 };
 use steadfast_core::{CheckpointReport, WholeCheckpoint};
 use tokio::sync::mpsc;
 
 use super::choosing::{self, Choice, Task};
-use super::chores::{Chore, Chores};
+use super::chores::{Chore, Chores, flush_for_good};
 use super::{Awaited, CheckpointEvent, Order};
 use crate::settings::Checkpoints;
 
@@ -33,8 +34,8 @@ pub(super) struct Watch {
     settings: Checkpoints,
     catalogue: Catalogue,
     events: mpsc::UnboundedSender<CheckpointEvent>,
-    /// The whole ones that were there before, or have been told of.
-    told: BTreeSet<PathBuf>,
+    /// The whole ones that were there before, or have been told of, as they were then.
+    told: BTreeMap<PathBuf, Listing>,
     /// Whether the directory has been looked at before.
     has_looked: bool,
     /// What was said last of what is wrong.
@@ -67,14 +68,19 @@ struct Running {
 impl Watch {
     pub(super) fn new(
         settings: Checkpoints,
+        boot: Option<Boot>,
         events: mpsc::UnboundedSender<CheckpointEvent>,
     ) -> Self {
         let selection = settings.layout.selection();
+        let catalogue = Catalogue::new(settings.directory.clone(), selection);
         Self {
-            catalogue: Catalogue::new(settings.directory.clone(), selection),
+            catalogue: match boot {
+                Some(boot) => catalogue.seen_in(boot),
+                None => catalogue,
+            },
             settings,
             events,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             has_looked: false,
             said: None,
             name: None,
@@ -137,7 +143,13 @@ impl Watch {
 
     fn look(&mut self) {
         let wrong = match self.catalogue.look() {
-            Ok(_) => None,
+            Ok(_) => self.catalogue.leave_mark().err().map(|error| {
+                let directory = self.catalogue.directory().display();
+                format!(
+                    "no mark can be left in {directory} ({error}): after a power cut it cannot be told which checkpoints \
+                     may have lost something"
+                )
+            }),
             Err(FindError { path, source }) => Some(format!(
                 "the checkpoint directory {} cannot be read: {source}",
                 path.display()
@@ -165,7 +177,8 @@ impl Watch {
     }
 
     fn tell_nothing_of_these(&mut self) {
-        self.told = self.whole().map(|known| known.found.path.clone()).collect();
+        let as_told = |known: &Known| (known.found.path.clone(), known.checked.listing.clone());
+        self.told = self.whole().map(as_told).collect();
     }
 
     fn whole(&self) -> impl Iterator<Item = &Known> {
@@ -183,9 +196,11 @@ impl Watch {
                 self.told.remove(&known.found.path);
                 continue;
             }
-            if !known.settled || !self.told.insert(known.found.path.clone()) {
+            let listing = &known.checked.listing;
+            if !known.settled || self.told.get(&known.found.path) == Some(listing) {
                 continue;
             }
+            self.told.insert(known.found.path.clone(), listing.clone());
             is_news = true;
             let written = Manifest::of(&known.found, &known.checked, Depth::Metadata)
                 .and_then(|manifest| manifest.write(&known.found));
@@ -334,7 +349,7 @@ impl Watch {
             return;
         }
         // Whoever hears of it may stop the workers, and the machine with them.
-        match flush(&known.found, &known.checked.listing) {
+        match flush_for_good(&known) {
             Ok(()) => {
                 self.awaited = None;
                 drop(self.events.send(CheckpointEvent::Awaited {
@@ -343,6 +358,8 @@ impl Watch {
                     path,
                 }));
             }
+            // It is looked at again.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => self.say_once(Some(format!(
                 "checkpoint {} is not on stable storage: {error}",
                 known.found.name
