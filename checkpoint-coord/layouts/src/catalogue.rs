@@ -62,7 +62,7 @@ impl Catalogue {
     }
 
     /// Leaves a mark, so that what is made from now on is known to be made in this boot of the machine. To be called after
-    /// each look of the node that looks after the directory; it writes once at most.
+    /// each look of the node that looks after the directory; it writes once at most, and nothing into an empty one.
     ///
     /// # Errors
     ///

@@ -5,9 +5,9 @@
 //! and name, and pages of zeros somewhere in it, which no look at its head and its end finds. So a checkpoint that was
 //! made before the machine went down is trusted only when its manifest says that it had been flushed by then.
 //!
-//! By what: each node leaves a mark in `.steadfast/` as soon as there are checkpoints. It says in which boot of its machine
-//! the node looks after them, and how new the newest file was that was there before. What was there before is none of the
-//! node's business, and trusted.
+//! By what: each node leaves a mark in `.steadfast/`. It says in which boot of its machine the node looks after the
+//! checkpoints, and how new the newest file was that was there before. What was there before is none of the node's business,
+//! and trusted. A directory that is empty when the workers start gets its mark when something is seen in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -73,6 +73,7 @@ pub(crate) struct Entry<'a> {
 /// Which checkpoints of a directory are not trusted.
 #[derive(Clone, Debug)]
 pub(crate) struct Doubts {
+    directory: PathBuf,
     path: PathBuf,
     boot: Boot,
     mark: Option<Mark>,
@@ -89,6 +90,7 @@ impl Doubts {
         let bytes = fs::read(&path).ok();
         let mark: Option<Mark> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Self {
+            directory: directory.to_owned(),
             path,
             boot,
             mark: mark.filter(|mark| mark.version == VERSION),
@@ -127,8 +129,8 @@ impl Doubts {
             .mark
             .as_ref()
             .is_some_and(|mark| mark.boot == self.boot.id);
-        // A directory without checkpoints is left as it is: some programs want it empty.
-        if is_there || all.clone().next().is_none() {
+        // An empty directory is left as it is: some programs want it so.
+        if is_there || (all.clone().next().is_none() && is_empty(&self.directory)) {
             return Ok(());
         }
         let newest = all.clone().map(|entry| newest_ns(entry.listing)).max();
@@ -151,6 +153,11 @@ impl Doubts {
         self.mark = Some(mark);
         Ok(())
     }
+}
+
+/// Also where there is none, or none that can be read.
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
 fn newest_ns(listing: &Listing) -> i64 {

@@ -90,10 +90,11 @@ fn what_was_flushed_and_is_written_anew_is_not_trusted_and_what_is_added_does_no
     let root = tempfile::tempdir().expect("a directory");
     let mut first = catalogue(root.path(), "one");
     assert_eq!(whole(&mut first), [0; 0]);
-    assert!(
-        !root.path().join(".steadfast").exists(),
-        "some programs want an empty directory"
-    );
+    let own = root.path().join(".steadfast");
+    assert!(!own.exists(), "some programs want an empty directory");
+    fs::write(root.path().join("config.txt"), "").expect("writable");
+    assert_eq!(whole(&mut first), [0; 0]);
+    assert!(own.exists(), "it is not empty any more");
     save(root.path(), 1, 1);
     save(root.path(), 2, 2);
     assert_eq!(whole(&mut first), [1, 2]);
