@@ -234,7 +234,11 @@ fn judge(
             files(&place.join(name)),
             files(&job.work().join("truth").join(name)),
         );
-        assert!(is == was, "{name} counts as whole and is not; {told}");
+        assert!(
+            is == was,
+            "{name} counts as whole and is not; {}; {told}",
+            remembered(&place, name)
+        );
     }
     let chosen = newest_whole(&all).unwrap_or(0);
     assert!(
@@ -243,6 +247,13 @@ fn judge(
     );
     fs::remove_dir_all(&place).unwrap();
     all
+}
+
+/// What the product has written down of a checkpoint, and of the directory.
+fn remembered(place: &Path, name: &str) -> String {
+    let own = place.join(".steadfast");
+    let read = |name: &str| fs::read_to_string(own.join(name)).unwrap_or_default();
+    format!("{} {}", read(&format!("{name}.json")), read("boot-node"))
 }
 
 fn newest_whole(all: &[Value]) -> Option<u64> {
