@@ -22,16 +22,21 @@ struct Training {
 
 impl Training {
     fn toy(options: &[&str], more: &[&str]) -> Option<Training> {
+        Training::toy_with(options, more, &[])
+    }
+
+    fn toy_with(options: &[&str], more: &[&str], environment: &[(&str, &str)]) -> Option<Training> {
         Requirement::Python.met().then(|| {
             let rule = ["--checkpoint-layout", "rule.toml"];
-            start("train_toy.py", "toy", &[&rule[..], options].concat(), more)
+            let options = [&rule[..], options].concat();
+            start("train_toy.py", "toy", &options, more, environment)
         })
     }
 
     fn ddp(options: &[&str]) -> Option<Training> {
         Requirement::Torch
             .met()
-            .then(|| start("train_ddp.py", "ddp", options, &[]))
+            .then(|| start("train_ddp.py", "ddp", options, &[], &[]))
     }
 
     fn life(&self) -> Life {
@@ -71,12 +76,21 @@ impl Training {
     }
 }
 
-fn start(script: &str, name: &'static str, options: &[&str], more: &[&str]) -> Training {
+fn start(
+    script: &str,
+    name: &'static str,
+    options: &[&str],
+    more: &[&str],
+    environment: &[(&str, &str)],
+) -> Training {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../examples")
         .join(script);
     let fixed = ["--nproc-per-node", "2", "--checkpoint-dir", "saves"];
-    let launch = Launch::run(&[&fixed[..], options].concat()).named(name);
+    let mut launch = Launch::run(&[&fixed[..], options].concat()).named(name);
+    for (name, value) in environment {
+        launch = launch.env(name, value);
+    }
     let work = launch.directory().join("work");
     fs::write(work.join("rule.toml"), TOY_RULE).unwrap();
     let (saves, life) = (work.join("saves"), work.join("life.jsonl"));
@@ -209,6 +223,55 @@ fn a_program_that_asks_is_told_to_save_when_the_last_checkpoint_is_too_long_ago(
     assert!(toy.job.work().join("saves").join(newest).exists());
     assert!(!toy.job.journal_of("checkpoint.deleted").is_empty());
     assert!(!toy.job.journal_of("checkpoint.advice").is_empty());
+}
+
+#[test]
+fn a_job_ends_before_its_time_limit_loses_no_step_and_is_to_be_run_again() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    let end = (now + 22).to_string();
+    let options = ["--time-limit-lead", "12s", "--stop-grace", "1s"];
+    let Some(mut toy) = Training::toy_with(&options, &[], &[("SLURM_JOB_END_TIME", &end)]) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    toy.job
+        .wait()
+        .ended_with(75)
+        .said("the scheduler's time limit is")
+        .said("was made: the scheduler's time limit");
+    toy.has_lost_nothing();
+}
+
+/// A program that saves when there is a certain file, and goes on.
+const SAVES_UPON_A_FILE: &str = r#"
+    step=0
+    while :; do
+        step=$((step + 1)); echo "step $step"; sleep 0.05
+        if [ -e save-now ] && [ "$saved" != 1 ]; then printf '\200\002}.' > saves/ckpt_$step.pt; saved=1; fi
+    done
+"#;
+
+#[test]
+fn a_program_can_be_asked_by_a_file() {
+    let options = ["--checkpoint-dir", "saves", "--checkpoint-file", "save-now"];
+    let launch = Launch::run(&options).named("file");
+    let work = launch.directory().join("work");
+    fs::create_dir(work.join("saves")).unwrap();
+    let job = launch
+        .env("STEADFAST_WORKING_DIR", work.to_str().unwrap())
+        .command(&["--", "bash", "-c", SAVES_UPON_A_FILE])
+        .start();
+    job.eventually("a step", |job| job.status()?["step"].as_u64());
+    let made = job.eventually("a checkpoint on request", |job| {
+        let asked = job.ask("checkpoint", &["--job", "file", "--wait"]);
+        asked.status.success().then_some(asked)
+    });
+    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(printed.contains("was made"), "{printed}");
+    job.eventually("the file to be gone", |_| {
+        (!work.join("save-now").exists()).then_some(())
+    });
+    assert_eq!(job.journal_of("checkpoint.committed").len(), 1);
 }
 
 /// A program that saves upon a signal, and ends then, as several frameworks do.

@@ -11,6 +11,7 @@
 
 mod choosing;
 mod chores;
+mod request_file;
 mod watching;
 
 use std::io;

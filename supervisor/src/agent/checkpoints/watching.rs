@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::choosing::{self, Choice, Task};
 use super::chores::{Chore, Chores, flush_for_good};
+use super::request_file::RequestFile;
 use super::{Awaited, CheckpointEvent, Order};
 use crate::settings::Checkpoints;
 
@@ -44,6 +45,7 @@ pub(super) struct Watch {
     name: Option<String>,
     reported: Option<CheckpointReport>,
     awaited: Option<Awaited>,
+    request_file: Option<RequestFile>,
     /// The whole ones that were there when it was asked for.
     before: BTreeSet<PathBuf>,
     /// The one that may be it, and for how many looks it has not changed.
@@ -78,7 +80,6 @@ impl Watch {
                 Some(boot) => catalogue.seen_in(boot),
                 None => catalogue,
             },
-            settings,
             events,
             told: BTreeMap::new(),
             has_looked: false,
@@ -86,11 +87,13 @@ impl Watch {
             name: None,
             reported: None,
             awaited: None,
+            request_file: settings.file.clone().map(RequestFile::new),
             before: BTreeSet::new(),
             candidate: None,
             chores: None,
             running: Running::default(),
             retiring: None,
+            settings,
         }
     }
 
@@ -138,6 +141,7 @@ impl Watch {
                 }
                 Err(commands::RecvTimeoutError::Disconnected) => return,
             }
+            self.show_wish();
         }
     }
 
@@ -364,6 +368,17 @@ impl Watch {
                 "checkpoint {} is not on stable storage: {error}",
                 known.found.name
             ))),
+        }
+    }
+
+    /// Asks the program by a file, where it looks for one.
+    fn show_wish(&mut self) {
+        let is_wanted = self.awaited.is_some_and(|awaited| awaited.step == 0);
+        let shown = self.request_file.as_mut().map(|file| file.show(is_wanted));
+        if let Some(Err(error)) = shown {
+            self.say_once(Some(format!(
+                "the file of --checkpoint-file cannot be made or removed: {error}"
+            )));
         }
     }
 
