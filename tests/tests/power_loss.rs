@@ -23,8 +23,9 @@ first = int(os.environ["STEADFAST_RESUME_STEP"] or 0) + 1
 def archive(step, part):
     contents = io.BytesIO()
     with zipfile.ZipFile(contents, "w") as file:
-        file.writestr("archive/data.pkl", b"\x80\x02}.")
-        file.writestr("archive/data/0", random.Random(f"{step} {part}").randbytes(40000))
+        # Without the time of day, which would differ between the two copies.
+        file.writestr(zipfile.ZipInfo("archive/data.pkl"), b"\x80\x02}.")
+        file.writestr(zipfile.ZipInfo("archive/data/0"), random.Random(f"{step} {part}").randbytes(40000))
     return contents.getvalue()
 
 def write(path, contents):
