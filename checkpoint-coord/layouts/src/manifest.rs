@@ -155,6 +155,33 @@ impl Manifest {
     ///
     /// Where it cannot be written.
     pub fn write(&self, found: &Found) -> Result<(), ManifestError> {
+        self.put(found, durable::write)
+    }
+
+    /// The same, unless there is one already that says the same of the files: of nodes that share the directory, one may have
+    /// flushed them, and none may take that back.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn write_if_news(&self, found: &Found) -> Result<(), ManifestError> {
+        match Self::read(found) {
+            Ok(Some(before)) if before.files == self.files => Ok(()),
+            Ok(None) => self.put(found, |path, text| match durable::create(path, text) {
+                // Another node was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                created => created,
+            }),
+            // Of another checkpoint that was in its place, or one that cannot be read.
+            Ok(Some(_)) | Err(_) => self.write(found),
+        }
+    }
+
+    fn put(
+        &self,
+        found: &Found,
+        write: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ManifestError> {
         let path = Self::path(found);
         let failed = |source| ManifestError::Io {
             path: path.clone(),
@@ -163,7 +190,7 @@ impl Manifest {
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         path.parent()
             .map_or(Ok(()), durable::make_directory)
-            .and_then(|()| durable::write(&path, &text))
+            .and_then(|()| write(&path, &text))
             .map_err(failed)
     }
 

@@ -105,6 +105,32 @@ fn what_was_flushed_and_is_written_anew_is_not_trusted_and_what_is_added_does_no
 }
 
 #[test]
+fn what_one_node_has_flushed_no_other_takes_back() {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut first = catalogue(root.path(), "one");
+    assert_eq!(whole(&mut first), [0; 0]);
+    save(root.path(), 1, 1);
+    assert_eq!(whole(&mut first), [1]);
+    let now = known(&first, 1);
+    let manifest = || Manifest::of(&now.found, &now.checked, Depth::Metadata).expect("readable");
+    manifest().write_if_news(&now.found).expect("writable");
+    assert_eq!(whole(&mut catalogue(root.path(), "two")), [0; 0]);
+    flush_for_good(&now);
+    manifest().write_if_news(&now.found).expect("writable");
+    assert_eq!(whole(&mut catalogue(root.path(), "three")), [1]);
+    // Another one in its place is news.
+    save(root.path(), 1, 2);
+    assert_eq!(whole(&mut first), [1]);
+    let anew = known(&first, 1);
+    let manifest = Manifest::of(&anew.found, &anew.checked, Depth::Metadata).expect("readable");
+    manifest.write_if_news(&anew.found).expect("writable");
+    assert_eq!(
+        Manifest::read(&anew.found).expect("readable"),
+        Some(manifest)
+    );
+}
+
+#[test]
 fn what_changes_while_it_is_flushed_is_not_vouched_for() {
     let root = tempfile::tempdir().expect("a directory");
     let mut first = catalogue(root.path(), "one");

@@ -207,7 +207,7 @@ impl Watch {
             self.told.insert(known.found.path.clone(), listing.clone());
             is_news = true;
             let written = Manifest::of(&known.found, &known.checked, Depth::Metadata)
-                .and_then(|manifest| manifest.write(&known.found));
+                .and_then(|manifest| manifest.write_if_news(&known.found));
             if let Err(error) = written {
                 self.note(format!(
                     "no manifest of {} is kept: {error}",
