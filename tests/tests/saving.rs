@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, python};
+use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, number, python};
 
 /// How the toy job lays out its checkpoints.
 const TOY_RULE: &str = r"name = 'step-(?<step>\d+)\.toy'";
@@ -311,7 +311,16 @@ fn a_program_that_saves_upon_a_signal_and_ends_has_not_finished() {
 
 /// Two nodes that save only when they are asked to, in a directory that they share.
 fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
-    let mut nodes = Nodes::new(count, 1)?
+    let (mut nodes, options) = ready_nodes(options, count)?;
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    nodes.start_all(&options);
+    nodes.reach(10);
+    Some(nodes)
+}
+
+/// The same before any is started, with the options to start them with.
+fn ready_nodes(options: &[&str], count: u8) -> Option<(Nodes, Vec<String>)> {
+    let nodes = Nodes::new(count, 1)?
         .saving_every(1_000_000)
         .with_steps(400);
     let rule = nodes.shared("rule.toml");
@@ -324,9 +333,36 @@ fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
         "--checkpoint-layout",
         rule.to_str().unwrap(),
     ];
-    nodes.start_all(&[&fixed[..], options].concat());
+    let options = [&fixed[..], options].concat();
+    let options = options.into_iter().map(str::to_owned).collect();
+    Some((nodes, options))
+}
+
+#[test]
+fn a_job_that_grows_asks_for_a_checkpoint_before_and_loses_no_step() {
+    let options = ["--nnodes", "1:2", "--shrink-after", "0s"];
+    let Some((nodes, options)) = ready_nodes(&options, 2) else {
+        return;
+    };
+    let mut nodes = nodes.with_steps(250);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    nodes.start_all(&options);
     nodes.reach(10);
-    Some(nodes)
+    let (stays, lost) = (number(&nodes.places()[0]), number(&nodes.places()[1]));
+    nodes.job(lost).signal(Signal::SIGKILL);
+    let second = nodes.generation_after(1);
+    assert_eq!(nodes.places(), [name(stays)], "{}", nodes.describe());
+    nodes.go_on(20);
+    let lost_with_the_node = nodes.life().made_again();
+    nodes.start(lost, &options);
+    nodes.generation_after(second);
+    assert_eq!(nodes.places().len(), 2, "{}", nodes.describe());
+    nodes.all_end_with(0, &[1, 2]);
+    nodes.trained_rightly(2);
+    let again = nodes.life().made_again();
+    assert_eq!(again, lost_with_the_node, "{}", nodes.describe());
+    let asked = nodes.job(stays).journal_of("checkpoint.asked");
+    assert_eq!(asked.len(), 1, "{}", nodes.describe());
 }
 
 #[test]
