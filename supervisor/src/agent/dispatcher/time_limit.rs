@@ -28,7 +28,7 @@ impl Agent {
         self.say(&format!(
             "{reason}: the job ends now, and is to be run again"
         ));
-        let grace = left - left / SPARED;
+        let grace = left.saturating_sub(left / SPARED);
         self.tell(MemberEvent::Operator(OperatorRequest::TimeUp {
             grace,
             reason,
