@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, number, python};
+use steadfast_tests::{
+    Job, Launch, Life, Nodes, Outcome, Requirement, long_tests, name, number, python,
+};
 
 /// How the toy job lays out its checkpoints.
 const TOY_RULE: &str = r"name = 'step-(?<step>\d+)\.toy'";
@@ -410,6 +412,60 @@ fn a_restart_of_two_nodes_resumes_both_from_what_the_leader_chose() {
         .collect();
     assert_eq!(chosen.len(), 2, "{}", nodes.describe());
     assert_eq!(chosen[0], chosen[1]);
+}
+
+#[test]
+fn torch_ddp_on_two_nodes_loses_no_step_when_it_is_restarted_and_stopped() {
+    if !(long_tests() && Requirement::Torch.met()) {
+        return;
+    }
+    let Some(mut nodes) = Nodes::new(2, 1) else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/train_ddp.py");
+    let (directory, life) = (nodes.shared("checkpoints"), nodes.shared("life.jsonl"));
+    fs::create_dir(&directory).unwrap();
+    let directory = directory.to_str().unwrap();
+    let command = [
+        "--",
+        python(),
+        "-u",
+        script.to_str().unwrap(),
+        "--steps=100000",
+        "--step-time=0.03",
+        "--checkpoint-every=1000000",
+        "--log-every=1000",
+        "--checkpoint-dir",
+        directory,
+        "--json-log",
+        life.to_str().unwrap(),
+    ];
+    for node in [1, 2] {
+        let options = ["--nnodes", "2", "--checkpoint-dir", directory];
+        let launch = nodes.launch(node, &options).command(&command);
+        let job = launch.env("GLOO_SOCKET_IFNAME", "eth0").start();
+        nodes.adopt(node, job);
+    }
+    let job = ["--job", "job"];
+    let can_be_asked = |nodes: &Nodes| {
+        nodes.eventually("a checkpoint on request", |nodes| {
+            let asked = nodes
+                .job(2)
+                .ask("checkpoint", &[&job[..], &["--wait"]].concat());
+            asked.status.success().then_some(())
+        });
+    };
+    nodes.reach(5);
+    can_be_asked(&nodes);
+    nodes.job(2).ask("restart", &job).ended_with(0);
+    nodes.generation_after(1);
+    can_be_asked(&nodes);
+    nodes.job(1).ask("stop", &job).ended_with(0);
+    nodes.all_end_with(143, &[1, 2]);
+    let life = nodes.life();
+    assert_eq!(life.made_again(), NOTHING, "{}", nodes.describe());
+    let last = life.last_step();
+    assert_eq!(life.saves().last(), Some(&last), "{}", nodes.describe());
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl Agent {
             return Ok(());
         };
         self.settings.time_limit = None;
-        let seconds = left.as_secs();
+        let seconds = left.as_secs_f64().round();
         let fields = json!({ "left_seconds": seconds });
         let generation = self.generation.number;
         self.journal
