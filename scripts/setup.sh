@@ -113,6 +113,7 @@ setup_test() {
     setup_build
     local missing=()
     have etcd || missing+=(etcd-server)
+    have strace || missing+=(strace)
     have etcdctl || missing+=(etcd-client)
     have ip || missing+=(iproute2)
     have nft || missing+=(nftables)

@@ -7,7 +7,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use steadfast_checkpoints::{
-    Catalogue, Comparison, Depth, FindError, Known, Manifest, ManifestError, Problem, differences,
+    Boot, Catalogue, Comparison, Depth, FindError, Known, Manifest, ManifestError, Problem,
+    differences,
 };
 
 use crate::exit_code::ExitCode;
@@ -23,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) action: Action,
     /// The directory; absolute.
     pub(crate) directory: PathBuf,
+    /// Name of this node: what its machine may have lost when it went down is told of.
+    pub(crate) node: String,
     /// How the checkpoints in it are laid out.
     pub(crate) layout: LayoutChoice,
     /// Answer in JSON.
@@ -74,6 +77,9 @@ struct Verdict<'a> {
 /// Carries out the command, and gives the exit code.
 pub(crate) fn run(request: &Request) -> u8 {
     let mut catalogue = Catalogue::new(request.directory.clone(), request.layout.selection());
+    if let Ok(boot) = Boot::now(&request.node) {
+        catalogue = catalogue.seen_in(boot);
+    }
     let (text, code) = match answer(request, &mut catalogue) {
         Ok(answer) => answer,
         Err(error) => {
@@ -194,9 +200,9 @@ fn against_manifest(
 ) -> Result<(Vec<Problem>, Option<String>), ManifestError> {
     let (found, checked) = (&known.found, &known.checked);
     // One that cannot be read is as good as none, and is replaced.
-    let manifest = Manifest::read(found).ok().flatten();
+    let before = Manifest::read(found).ok().flatten();
     let unchanged = |manifest: &Manifest| manifest.compare(&checked.listing) == Comparison::Same;
-    let note = match (manifest.filter(unchanged), depth) {
+    let note = match (before.clone().filter(unchanged), depth) {
         (Some(manifest), Depth::Full) if manifest.has_hashes() => {
             let problems = manifest.compare_hashes(found, &checked.listing)?;
             return Ok((problems, Some("every byte is compared".to_owned())));
@@ -205,7 +211,11 @@ fn against_manifest(
         (_, Depth::Full) => "hashes are kept, there were none to compare with",
         (None, Depth::Metadata) => "a manifest is kept",
     };
-    Manifest::of(found, checked, depth)?.write(found)?;
+    let new = Manifest::of(found, checked, depth)?;
+    // Flushing what lies there would prove nothing; what has been flushed before stays so.
+    let was_flushed = before.is_some_and(|manifest| manifest.vouches_for(&checked.listing));
+    let new = if was_flushed { new.flushed() } else { new };
+    new.write(found)?;
     Ok((Vec::new(), Some(note.to_owned())))
 }
 

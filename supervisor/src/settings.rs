@@ -13,6 +13,7 @@ mod numeric;
 mod per_rank;
 mod slurm_step;
 mod stall;
+mod time_limit;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) use self::numeric::OnNan;
 pub(crate) use self::per_rank::{PerRank, Std};
 pub(crate) use self::slurm_step::SlurmStep;
 pub(crate) use self::stall::{Stall, StallAction};
+pub(crate) use self::time_limit::TimeLimit;
 use crate::check_command::Inquiry;
 use crate::exit_code::ExitCodes;
 
@@ -70,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) restart_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job is stopped for good.
     pub(crate) stop_grace: Duration,
+    /// When the job ends by itself because the scheduler would end it soon, if it does.
+    pub(crate) time_limit: Option<TimeLimit>,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
     /// After how long without a committed checkpoint the workers are asked for one.

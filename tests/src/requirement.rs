@@ -28,6 +28,8 @@ pub enum Requirement {
     Python,
     /// `PyTorch` for `/usr/bin/python3`.
     Torch,
+    /// A program that says which system calls a job makes.
+    Strace,
     /// Slurm, and the right to start it.
     Slurm,
 }
@@ -82,6 +84,7 @@ impl Requirement {
                 "etcd and etcdctl on the PATH (Debian: etcd-server, etcd-client)",
             ),
             Self::Python => (Path::new(python()).exists(), "/usr/bin/python3"),
+            Self::Strace => (on_path(&["strace"]), "strace (Debian: strace)"),
             Self::Slurm => (
                 nix::unistd::geteuid().is_root()
                     && on_path(&[

@@ -5,7 +5,8 @@
 
 use std::fs;
 
-use steadfast_tests::{Job, Launch};
+use nix::sys::signal::Signal;
+use steadfast_tests::{Job, Launch, send};
 
 /// Writes a whole `$1`: the smallest file that `torch.load` takes.
 const SAVE: &str = r"save() { printf '\200\002}.' > $1; }";
@@ -68,6 +69,43 @@ fn workers_resume_from_the_newest_whole_checkpoint_and_find_no_torn_one() {
         job.journal_of("checkpoint.moved_aside")[0]["name"],
         "ckpt_30.pt"
     );
+}
+
+#[test]
+fn what_was_not_flushed_when_the_machine_went_down_is_not_resumed_from() {
+    let mut job = job(
+        &[],
+        r#"
+        if [ $STEADFAST_GENERATION = 1 ]; then
+            save saves/ckpt_10.pt
+            while ! [ -e flushed ]; do sleep 0.1; done
+            save saves/ckpt_20.pt
+            # As it would be found after a power cut.
+            sed -i "s/\"boot\":\"[^\"]*/&-earlier/" saves/.steadfast/boot-node
+            touch cut
+            while ! [ -e finish ]; do sleep 0.1; done
+        fi
+        echo "from:$STEADFAST_RESUME_STEP"
+        "#,
+    );
+    job.eventually("the agent", Job::status);
+    job.eventually("the commit", |job| {
+        job.journal_of("checkpoint.committed").into_iter().next()
+    });
+    // It must not come to flushing the second one.
+    assert!(send(job.agent().unwrap(), Signal::SIGSTOP));
+    job.touch("flushed");
+    job.eventually("the power cut", |job| {
+        job.work().join("cut").exists().then_some(())
+    });
+    // The agent is started anew, as on a machine that has come up; the worker is, too.
+    let old = job.kill_agent().unwrap();
+    job.other_agent(old);
+    job.ask("restart", &["--job", "job"]).ended_with(0);
+    job.wait()
+        .ended_with(0)
+        .said("checkpoint ckpt_20.pt is torn (the machine went down");
+    assert_eq!(job.log(1, 0, "stdout"), "from:10\n");
 }
 
 #[test]

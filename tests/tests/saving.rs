@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use steadfast_tests::{Job, Launch, Life, Nodes, Outcome, Requirement, name, python, send};
+use steadfast_tests::{
+    Job, Launch, Life, Nodes, Outcome, Requirement, long_tests, name, number, python, send,
+};
 
 /// How the toy job lays out its checkpoints.
 const TOY_RULE: &str = r"name = 'step-(?<step>\d+)\.toy'";
@@ -22,16 +24,21 @@ struct Training {
 
 impl Training {
     fn toy(options: &[&str], more: &[&str]) -> Option<Training> {
+        Training::toy_with(options, more, &[])
+    }
+
+    fn toy_with(options: &[&str], more: &[&str], environment: &[(&str, &str)]) -> Option<Training> {
         Requirement::Python.met().then(|| {
             let rule = ["--checkpoint-layout", "rule.toml"];
-            start("train_toy.py", "toy", &[&rule[..], options].concat(), more)
+            let options = [&rule[..], options].concat();
+            start("train_toy.py", "toy", &options, more, environment)
         })
     }
 
     fn ddp(options: &[&str]) -> Option<Training> {
         Requirement::Torch
             .met()
-            .then(|| start("train_ddp.py", "ddp", options, &[]))
+            .then(|| start("train_ddp.py", "ddp", options, &[], &[]))
     }
 
     fn life(&self) -> Life {
@@ -71,12 +78,21 @@ impl Training {
     }
 }
 
-fn start(script: &str, name: &'static str, options: &[&str], more: &[&str]) -> Training {
+fn start(
+    script: &str,
+    name: &'static str,
+    options: &[&str],
+    more: &[&str],
+    environment: &[(&str, &str)],
+) -> Training {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../examples")
         .join(script);
     let fixed = ["--nproc-per-node", "2", "--checkpoint-dir", "saves"];
-    let launch = Launch::run(&[&fixed[..], options].concat()).named(name);
+    let mut launch = Launch::run(&[&fixed[..], options].concat()).named(name);
+    for (name, value) in environment {
+        launch = launch.env(name, value);
+    }
     let work = launch.directory().join("work");
     fs::write(work.join("rule.toml"), TOY_RULE).unwrap();
     let (saves, life) = (work.join("saves"), work.join("life.jsonl"));
@@ -211,6 +227,55 @@ fn a_program_that_asks_is_told_to_save_when_the_last_checkpoint_is_too_long_ago(
     assert!(!toy.job.journal_of("checkpoint.advice").is_empty());
 }
 
+#[test]
+fn a_job_ends_before_its_time_limit_loses_no_step_and_is_to_be_run_again() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    let end = (now + 22).to_string();
+    let options = ["--time-limit-lead", "12s", "--stop-grace", "1s"];
+    let Some(mut toy) = Training::toy_with(&options, &[], &[("SLURM_JOB_END_TIME", &end)]) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    toy.job
+        .wait()
+        .ended_with(75)
+        .said("the scheduler's time limit is")
+        .said("was made: the scheduler's time limit");
+    toy.has_lost_nothing();
+}
+
+/// A program that saves when there is a certain file, and goes on.
+const SAVES_UPON_A_FILE: &str = r#"
+    step=0
+    while :; do
+        step=$((step + 1)); echo "step $step"; sleep 0.05
+        if [ -e save-now ] && [ "$saved" != 1 ]; then printf '\200\002}.' > saves/ckpt_$step.pt; saved=1; fi
+    done
+"#;
+
+#[test]
+fn a_program_can_be_asked_by_a_file() {
+    let options = ["--checkpoint-dir", "saves", "--checkpoint-file", "save-now"];
+    let launch = Launch::run(&options).named("file");
+    let work = launch.directory().join("work");
+    fs::create_dir(work.join("saves")).unwrap();
+    let job = launch
+        .env("STEADFAST_WORKING_DIR", work.to_str().unwrap())
+        .command(&["--", "bash", "-c", SAVES_UPON_A_FILE])
+        .start();
+    job.eventually("a step", |job| job.status()?["step"].as_u64());
+    let made = job.eventually("a checkpoint on request", |job| {
+        let asked = job.ask("checkpoint", &["--job", "file", "--wait"]);
+        asked.status.success().then_some(asked)
+    });
+    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(printed.contains("was made"), "{printed}");
+    job.eventually("the file to be gone", |_| {
+        (!work.join("save-now").exists()).then_some(())
+    });
+    assert_eq!(job.journal_of("checkpoint.committed").len(), 1);
+}
+
 /// A program that saves upon a signal, and ends then, as several frameworks do.
 const SAVES_UPON_USR1: &str = r#"
     step=${STEADFAST_RESUME_STEP:-0}
@@ -248,14 +313,48 @@ fn a_program_that_saves_upon_a_signal_and_ends_has_not_finished() {
 
 /// Two nodes that save only when they are asked to, in a directory that they share.
 fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
-    let mut nodes = Nodes::new(count, 1)?
-        .saving_every(1_000_000)
-        .with_steps(400);
-    let fixed = saving_options(&nodes);
-    let fixed: Vec<&str> = fixed.iter().map(String::as_str).collect();
-    nodes.start_all(&[&fixed[..], options].concat());
+    let (mut nodes, options) = ready_nodes(options, count)?;
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    nodes.start_all(&options);
     nodes.reach(10);
     Some(nodes)
+}
+
+/// The same before any is started, with the options to start them with.
+fn ready_nodes(options: &[&str], count: u8) -> Option<(Nodes, Vec<String>)> {
+    let nodes = Nodes::new(count, 1)?
+        .saving_every(1_000_000)
+        .with_steps(400);
+    let mut all = saving_options(&nodes);
+    all.extend(options.iter().map(|option| (*option).to_owned()));
+    Some((nodes, all))
+}
+
+#[test]
+fn a_job_that_grows_asks_for_a_checkpoint_before_and_loses_no_step() {
+    let options = ["--nnodes", "1:2", "--shrink-after", "0s"];
+    let Some((nodes, options)) = ready_nodes(&options, 2) else {
+        return;
+    };
+    let mut nodes = nodes.with_steps(250);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    nodes.start_all(&options);
+    nodes.reach(10);
+    let (stays, lost) = (number(&nodes.places()[0]), number(&nodes.places()[1]));
+    nodes.job(lost).signal(Signal::SIGKILL);
+    let second = nodes.generation_after(1);
+    assert_eq!(nodes.places(), [name(stays)], "{}", nodes.describe());
+    nodes.go_on(20);
+    let lost_with_the_node = nodes.life().made_again();
+    nodes.start(lost, &options);
+    nodes.generation_after(second);
+    assert_eq!(nodes.places().len(), 2, "{}", nodes.describe());
+    nodes.all_end_with(0, &[1, 2]);
+    nodes.trained_rightly(2);
+    let again = nodes.life().made_again();
+    assert_eq!(again, lost_with_the_node, "{}", nodes.describe());
+    let asked = nodes.job(stays).journal_of("checkpoint.asked");
+    assert!(!asked.is_empty(), "{}", nodes.describe());
 }
 
 /// Makes a directory for the checkpoints of all nodes, and says where it is and what is in it.
@@ -302,13 +401,11 @@ fn a_node_that_is_preempted_hands_over_without_a_lost_step() {
 
 #[test]
 fn a_node_that_is_told_too_late_at_which_step_to_save_costs_no_step() {
-    let Some(mut nodes) = Nodes::new(2, 1) else {
+    let options = ["--nnodes", "2", "--lease", "20s"];
+    let Some((mut nodes, options)) = ready_nodes(&options, 2) else {
         return;
     };
-    nodes = nodes.saving_every(1_000_000).with_steps(400);
-    let options = saving_options(&nodes);
-    let lease = ["--nnodes", "2", "--lease", "20s"].map(str::to_owned);
-    let options: Vec<&str> = options.iter().chain(&lease).map(String::as_str).collect();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
     // The first one leads; rank 0, which saves, is on the other.
     nodes.start(2, &options);
     assert_eq!(nodes.leader(), 2);
@@ -355,6 +452,60 @@ fn a_restart_of_two_nodes_resumes_both_from_what_the_leader_chose() {
         .collect();
     assert_eq!(chosen.len(), 2, "{}", nodes.describe());
     assert_eq!(chosen[0], chosen[1]);
+}
+
+#[test]
+fn torch_ddp_on_two_nodes_loses_no_step_when_it_is_restarted_and_stopped() {
+    if !(long_tests() && Requirement::Torch.met()) {
+        return;
+    }
+    let Some(mut nodes) = Nodes::new(2, 1) else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/train_ddp.py");
+    let (directory, life) = (nodes.shared("checkpoints"), nodes.shared("life.jsonl"));
+    fs::create_dir(&directory).unwrap();
+    let directory = directory.to_str().unwrap();
+    let command = [
+        "--",
+        python(),
+        "-u",
+        script.to_str().unwrap(),
+        "--steps=100000",
+        "--step-time=0.03",
+        "--checkpoint-every=1000000",
+        "--log-every=1000",
+        "--checkpoint-dir",
+        directory,
+        "--json-log",
+        life.to_str().unwrap(),
+    ];
+    for node in [1, 2] {
+        let options = ["--nnodes", "2", "--checkpoint-dir", directory];
+        let launch = nodes.launch(node, &options).command(&command);
+        let job = launch.env("GLOO_SOCKET_IFNAME", "eth0").start();
+        nodes.adopt(node, job);
+    }
+    let job = ["--job", "job"];
+    let can_be_asked = |nodes: &Nodes| {
+        nodes.eventually("a checkpoint on request", |nodes| {
+            let asked = nodes
+                .job(2)
+                .ask("checkpoint", &[&job[..], &["--wait"]].concat());
+            asked.status.success().then_some(())
+        });
+    };
+    nodes.reach(5);
+    can_be_asked(&nodes);
+    nodes.job(2).ask("restart", &job).ended_with(0);
+    nodes.generation_after(1);
+    can_be_asked(&nodes);
+    nodes.job(1).ask("stop", &job).ended_with(0);
+    nodes.all_end_with(143, &[1, 2]);
+    let life = nodes.life();
+    assert_eq!(life.made_again(), NOTHING, "{}", nodes.describe());
+    let last = life.last_step();
+    assert_eq!(life.saves().last(), Some(&last), "{}", nodes.describe());
 }
 
 #[test]

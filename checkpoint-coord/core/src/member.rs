@@ -295,6 +295,7 @@ impl Member {
                     RequestKind::Stop {
                         signal,
                         grace_ms: None,
+                        requeue: false,
                     }
                 };
                 let reason = format!("signal {signal} was received on {}", self.settings.node);
@@ -399,6 +400,15 @@ impl Member {
                 let kind = RequestKind::Stop {
                     signal: TERMINATE,
                     grace_ms: grace.map(milliseconds),
+                    requeue: false,
+                };
+                self.ask(now, kind, reason);
+            }
+            OperatorRequest::TimeUp { grace, reason } => {
+                let kind = RequestKind::Stop {
+                    signal: TERMINATE,
+                    grace_ms: Some(milliseconds(grace)),
+                    requeue: true,
                 };
                 self.ask(now, kind, reason);
             }

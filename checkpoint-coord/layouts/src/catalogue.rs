@@ -8,6 +8,7 @@ use crate::check::{Checked, check_listed};
 use crate::find::{FindError, Found, Selection, find};
 use crate::listing::Listing;
 use crate::manifest::{Comparison, Manifest};
+use crate::power::{Boot, Doubts, Entry};
 use crate::problem::Problem;
 
 /// A checkpoint and what is known about it.
@@ -36,6 +37,7 @@ pub struct Catalogue {
     directory: PathBuf,
     selection: Selection,
     known: BTreeMap<PathBuf, Known>,
+    doubts: Option<Doubts>,
 }
 
 impl Catalogue {
@@ -46,6 +48,29 @@ impl Catalogue {
             directory,
             selection,
             known: BTreeMap::new(),
+            doubts: None,
+        }
+    }
+
+    /// The same as a node sees it: what its machine may have lost when it went down counts as torn.
+    #[must_use]
+    pub fn seen_in(self, boot: Boot) -> Self {
+        Self {
+            doubts: Some(Doubts::read(&self.directory, boot)),
+            ..self
+        }
+    }
+
+    /// Leaves a mark, so that what is made from now on is known to be made in this boot of the machine. To be called after
+    /// each look of the node that looks after the directory; it writes once at most, and nothing into an empty one.
+    ///
+    /// # Errors
+    ///
+    /// Where the mark cannot be written.
+    pub fn leave_mark(&mut self) -> std::io::Result<()> {
+        match &mut self.doubts {
+            Some(doubts) => doubts.leave_mark(self.known.values().map(as_entry)),
+            None => Ok(()),
         }
     }
 
@@ -74,6 +99,9 @@ impl Catalogue {
             if let Some(known) = self.look_at(found, known) {
                 self.known.insert(known.found.path.clone(), known);
             }
+        }
+        if let Some(doubts) = &mut self.doubts {
+            doubts.note_look(self.known.values().map(as_entry));
         }
         Ok(self.all())
     }
@@ -126,17 +154,33 @@ impl Catalogue {
             }
         }
         let mut checked = check_listed(&found, &self.selection, listing);
-        if let Ok(Some(manifest)) = Manifest::read(&found)
+        // One that cannot be read is as good as none.
+        let manifest = Manifest::read(&found).ok().flatten();
+        if let Some(manifest) = &manifest
             && let Comparison::Damaged(problems) = manifest.compare(&checked.listing)
         {
             let new = |problem: &Problem| !checked.problems.contains(problem);
             let problems: Vec<Problem> = problems.into_iter().filter(new).collect();
             checked.problems.extend(problems);
         }
+        let doubts = self.doubts.as_ref();
+        if doubts
+            .is_some_and(|doubts| doubts.cover(&found.name, &checked.listing, manifest.as_ref()))
+        {
+            checked.problems.push(Problem::Unflushed);
+        }
         Some(Known {
             found,
             checked,
             settled: false,
         })
+    }
+}
+
+fn as_entry(known: &Known) -> Entry<'_> {
+    Entry {
+        name: &known.found.name,
+        listing: &known.checked.listing,
+        is_doubted: known.checked.problems.contains(&Problem::Unflushed),
     }
 }

@@ -27,6 +27,15 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     flush_directory(path)
 }
 
+/// Makes a directory for good, unless it is there already.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => flush_directory(path),
+    }
+}
+
 /// Makes `path` a file with these bytes, unless it is there already.
 pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -51,11 +60,12 @@ pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Brings everything of a checkpoint to stable storage that is not there yet: the files of the listing, and the directories
-/// that they are in.
+/// that they are in. What changes meanwhile is not vouched for.
 ///
 /// # Errors
 ///
-/// What the system says of the first file that cannot be.
+/// What the system says of the first file that cannot be; [`io::ErrorKind::ResourceBusy`] where the files are not those of
+/// the listing any more.
 pub fn flush(found: &Found, listing: &Listing) -> io::Result<()> {
     if found.path.is_dir() {
         let mut directories = BTreeSet::from([found.path.clone()]);
@@ -75,7 +85,12 @@ pub fn flush(found: &Found, listing: &Listing) -> io::Result<()> {
     } else {
         File::open(&found.path)?.sync_all()?;
     }
-    flush_directory(&found.path)
+    flush_directory(&found.path)?;
+    if Listing::read(&found.path)?.files != listing.files {
+        let text = "it was written to meanwhile";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+    }
+    Ok(())
 }
 
 /// Renames `from` to `to`, in the same directory, for good.

@@ -27,10 +27,7 @@ pub fn directory_id(directory: &Path) -> io::Result<String> {
         return Ok(known);
     }
     let new = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    match fs::create_dir(&own) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    durable::make_directory(&own)?;
     match durable::create(&path, new.trim().as_bytes()) {
         // Another node was faster: its name counts.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -36,6 +36,9 @@ pub struct Manifest {
     step: u64,
     world_size: Option<u32>,
     files: BTreeMap<String, FileFact>,
+    /// Whether all of them were on stable storage when this was written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    flushed: bool,
     /// BLAKE3 of each file, where they were all read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     blake3: BTreeMap<String, String>,
@@ -124,8 +127,26 @@ impl Manifest {
             step: found.step,
             world_size: checked.world_size,
             files: checked.listing.files.clone(),
+            flushed: false,
             blake3,
         })
+    }
+
+    /// The same with the word that [`flush`](crate::flush) has brought the files to stable storage: they are trusted also
+    /// when the machine goes down.
+    #[must_use]
+    pub fn flushed(self) -> Manifest {
+        Manifest {
+            flushed: true,
+            ..self
+        }
+    }
+
+    /// Whether the files were flushed and are as they were then. What was added later does not count.
+    #[must_use]
+    pub fn vouches_for(&self, now: &Listing) -> bool {
+        let unchanged = |(name, then): (&String, &FileFact)| now.files.get(name) == Some(then);
+        self.flushed && self.files.iter().all(unchanged)
     }
 
     /// Puts it beside the checkpoint, for good: it is on the disk when this returns.
@@ -134,16 +155,43 @@ impl Manifest {
     ///
     /// Where it cannot be written.
     pub fn write(&self, found: &Found) -> Result<(), ManifestError> {
+        self.put(found, durable::write)
+    }
+
+    /// The same, unless there is one already that says the same of the files: of nodes that share the directory, one may have
+    /// flushed them, and none may take that back.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn write_if_news(&self, found: &Found) -> Result<(), ManifestError> {
+        match Self::read(found) {
+            Ok(Some(before)) if before.files == self.files => Ok(()),
+            Ok(None) => self.put(found, |path, text| match durable::create(path, text) {
+                // Another node was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                created => created,
+            }),
+            // Of another checkpoint that was in its place, or one that cannot be read.
+            Ok(Some(_)) | Err(_) => self.write(found),
+        }
+    }
+
+    fn put(
+        &self,
+        found: &Found,
+        write: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ManifestError> {
         let path = Self::path(found);
         let failed = |source| ManifestError::Io {
             path: path.clone(),
             source,
         };
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
-        }
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        durable::write(&path, &text).map_err(failed)
+        path.parent()
+            .map_or(Ok(()), durable::make_directory)
+            .and_then(|()| write(&path, &text))
+            .map_err(failed)
     }
 
     /// Removes the manifests of checkpoints that are gone from a directory.

@@ -41,6 +41,8 @@ pub enum Problem {
         /// How that shows.
         String,
     ),
+    /// The machine went down before it was flushed: parts of it may be nothing but zeros.
+    Unflushed,
 }
 
 impl Problem {
@@ -78,6 +80,9 @@ impl fmt::Display for Problem {
             Self::Damaged { file, what } => write!(f, "{file} {what}"),
             Self::Unreadable { file, error } => write!(f, "{file} cannot be read: {error}"),
             Self::Unfinished(how) => f.write_str(how),
+            Self::Unflushed => f.write_str(
+                "the machine went down before all of it was on stable storage, so parts of it may be lost",
+            ),
         }
     }
 }

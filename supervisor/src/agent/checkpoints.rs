@@ -11,6 +11,7 @@
 
 mod choosing;
 mod chores;
+mod request_file;
 mod watching;
 
 use std::io;
@@ -19,6 +20,7 @@ use std::sync::mpsc as commands;
 use std::thread;
 use std::time::Duration;
 
+use steadfast_checkpoints::Boot;
 use steadfast_core::CheckpointReport;
 use tokio::sync::{mpsc, oneshot};
 
@@ -105,12 +107,15 @@ impl CheckpointWatch {
     /// Starts the thread. It ends when this is dropped.
     pub(super) fn start(
         settings: Checkpoints,
+        node: &str,
         events: mpsc::UnboundedSender<CheckpointEvent>,
     ) -> io::Result<Self> {
+        // Where the kernel does not say, nothing is doubted either.
+        let boot = Boot::now(node).ok();
         let (orders, received) = commands::channel();
         thread::Builder::new()
             .name("checkpoints".to_owned())
-            .spawn(move || Watch::new(settings, events).run(&received))?;
+            .spawn(move || Watch::new(settings, boot, events).run(&received))?;
         Ok(Self { orders })
     }
 

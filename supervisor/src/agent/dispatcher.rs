@@ -19,6 +19,7 @@ mod requests;
 mod saving;
 mod self_check;
 mod stall;
+mod time_limit;
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -147,7 +148,10 @@ pub(super) async fn run(settings: Settings, channel: Channel) -> Result<(), Agen
             event = agent.nvml.next() => agent.on_probe(event).await?,
             Some(request) = inputs.control.recv() => agent.on_control(request).await?,
             Some(text) = inputs.messages.recv() => agent.say(&text),
-            _ = heartbeat.tick() => agent.beat()?,
+            _ = heartbeat.tick() => {
+                agent.beat()?;
+                agent.look_at_time_limit().await?;
+            }
             _ = look.tick(), if agent.has_to_look() => agent.look_for_dying().await?,
             ended = &mut inputs.session, if agent.ending.is_none() => match ended {
                 // Its last effect, the end of the job, is still to be taken in.

@@ -11,7 +11,7 @@ use steadfast_proto::v1::CheckpointReply;
 use tokio::sync::oneshot;
 
 use super::generation::Generation;
-use crate::settings::Settings;
+use crate::settings::{Checkpoints, Settings};
 
 /// How long workers that have saved are held back longer than the checkpoint is waited for: the stop must reach them.
 const REACH: Duration = Duration::from_secs(2);
@@ -49,8 +49,9 @@ pub(super) struct Wanted {
 impl SaveDesk {
     /// Looks how the workers can be asked. Returns whether that is news for the decision core.
     pub(super) fn look(&mut self, generation: &Generation, settings: &Settings) -> bool {
-        let signal = settings.checkpoints.as_ref().and_then(|known| known.signal);
-        let means = if signal.is_some() && generation.has_trained() {
+        let known = settings.checkpoints.as_ref();
+        let needs_no_word = known.is_some_and(Checkpoints::can_ask);
+        let means = if needs_no_word && generation.has_trained() {
             Some(SaveMeans::AtOnce)
         } else if generation.all_ask() {
             Some(SaveMeans::AtStep)

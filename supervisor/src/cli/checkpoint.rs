@@ -10,8 +10,11 @@ use steadfast_checkpoints::Depth;
 
 use super::tree::{json_flag, with_job};
 use crate::checkpoint_command::{Action, Request};
-use crate::config::{Host, duration};
+use crate::config::{Host, as_name, duration};
 use crate::settings::LayoutChoice;
+
+/// What a job's supervisor on this node is called.
+const NODE_NAME: &str = "STEADFAST_NODE_NAME";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -148,6 +151,7 @@ pub(super) fn request(host: &Host, matches: &ArgMatches) -> Result<Request, clap
     Ok(Request {
         action,
         directory: host.working_dir.join(directory),
+        node: as_name(host.variable(NODE_NAME).unwrap_or(&host.hostname), 253),
         layout,
         json: matches.get_flag("json"),
     })

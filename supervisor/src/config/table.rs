@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 69] = [
+pub(crate) static OPTIONS: [OptionSpec; 71] = [
     option(
         Key::Job,
         "job",
@@ -375,6 +375,15 @@ pub(crate) static OPTIONS: [OptionSpec; 69] = [
     .kind(Kind::Duration, "DURATION")
     .default("30s"),
     option(
+        Key::TimeLimitLead,
+        "time-limit-lead",
+        Group::Restart,
+        "How long before the scheduler's time limit (SLURM_JOB_END_TIME) the job ends by itself: the workers are asked for a \
+         checkpoint and stopped within this time, and the exit code is the one for running the job again. Without it the \
+         job goes on until the scheduler's signal.",
+    )
+    .kind(Kind::Duration, "DURATION"),
+    option(
         Key::Stall,
         "stall",
         Group::Restart,
@@ -456,6 +465,14 @@ pub(crate) static OPTIONS: [OptionSpec; 69] = [
          (`steadfast.should_checkpoint()`), nor where the signal is the one that stops them.",
     )
     .kind(Kind::Text, "SIGNAL"),
+    option(
+        Key::CheckpointFile,
+        "checkpoint-file",
+        Group::Checkpoints,
+        "File that asks the program for a checkpoint, for programs that look for one: it is made when one is wanted, on each \
+         node, holds the reason, and is removed when that is over. With --checkpoint-dir, which tells when it is.",
+    )
+    .kind(Kind::Text, "FILE"),
     option(
         Key::CheckpointEvery,
         "checkpoint-every",

@@ -14,8 +14,9 @@ use super::{devices, directories, duration, nodes, parse, self_check, variables}
 use crate::exit_code::ExitCodes;
 use crate::settings::{
     Checkpoints, InnerLauncher, LayoutChoice, LogSettings, Mode, PerRank, Settings, SlurmStep,
-    Stall, Std, WorkerCommand,
+    Stall, Std, TimeLimit, WorkerCommand,
 };
+use crate::slurm::step;
 
 /// A job as it was asked for, with its command already found.
 #[derive(Debug)]
@@ -157,6 +158,7 @@ pub(crate) fn settings(host: &Host, request: Request) -> Result<Settings, Config
         restart_grace: times.restart_grace,
         stop_grace: times.stop_grace,
         cgroup: values.require(Key::Cgroup, parse::cgroup)?,
+        time_limit: time_limit(host, &values, &mut notes)?,
         checkpoints: checkpoints(host, &values)?,
         checkpoint_every: values.require(Key::CheckpointEvery, parse::checkpoint_every)?,
         checkpoint_timeout: values.require(Key::CheckpointTimeout, duration::parse)?,
@@ -266,15 +268,48 @@ fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, Conf
     let Some(directory) = values.parse(Key::CheckpointDir, parse::line)? else {
         return Ok(None);
     };
+    let working_dir = directories::working_dir(host, values)?;
     Ok(Some(Checkpoints {
-        directory: directories::working_dir(host, values)?.join(directory),
+        directory: working_dir.join(directory),
         layout,
         fix_tracker,
         keep: values
             .parse(Key::Keep, parse::at_least(1))?
             .and_then(NonZeroU32::new),
         signal: values.parse(Key::CheckpointSignal, parse::signal)?,
+        file: values
+            .parse(Key::CheckpointFile, parse::line)?
+            .map(|file| working_dir.join(file)),
     }))
+}
+
+/// When the job is to end by itself, where the user wants that and the scheduler says how long it may run.
+fn time_limit(
+    host: &Host,
+    values: &Values,
+    notes: &mut Vec<String>,
+) -> Result<Option<TimeLimit>, ConfigError> {
+    let Some(lead) = values.parse(Key::TimeLimitLead, duration::parse)? else {
+        return Ok(None);
+    };
+    let Some(ends_at_ns) = step::end(host).map_err(ConfigError::SlurmStep)? else {
+        notes.push(format!(
+            "{} has no effect: the scheduler does not say when the job's time is up (SLURM_JOB_END_TIME)",
+            values.given(Key::TimeLimitLead)
+        ));
+        return Ok(None);
+    };
+    let left = Duration::from_nanos(ends_at_ns.saturating_sub(host.monotonic_ns));
+    if left <= lead {
+        return Err(ConfigError::Value {
+            given: values.given(Key::TimeLimitLead),
+            reason: format!(
+                "the scheduler ends the job in {} s, so it would be run again for ever and never train",
+                left.as_secs()
+            ),
+        });
+    }
+    Ok(Some(TimeLimit { ends_at_ns, lead }))
 }
 
 fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {

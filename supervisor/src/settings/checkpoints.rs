@@ -21,6 +21,15 @@ pub(crate) struct Checkpoints {
     pub(crate) keep: Option<NonZeroU32>,
     /// The signal upon which the program saves, if there is one.
     pub(crate) signal: Option<i32>,
+    /// The file that asks the program for one, if it looks for a file; absolute.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Checkpoints {
+    /// Whether the program can be asked without a word of its own.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.signal.is_some() || self.file.is_some()
+    }
 }
 
 /// After how long without a committed checkpoint the workers are asked for one.

@@ -18,6 +18,4 @@ pub(crate) struct SlurmStep {
     pub(crate) node_name: String,
     /// How often the job was requeued; 0 the first time.
     pub(crate) restart_count: u32,
-    /// When Slurm will end the job, in nanoseconds of `CLOCK_MONOTONIC`; absent where Slurm does not say (before 23.02).
-    pub(crate) ends_at_ns: Option<u64>,
 }

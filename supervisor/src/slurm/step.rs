@@ -78,7 +78,6 @@ pub(crate) fn find(host: &Host) -> Result<Option<Found>, StepError> {
             node_name: node_name.to_owned(),
             // Slurm sets it for jobs that were requeued alone.
             restart_count: number(host, "SLURM_RESTART_COUNT")?.unwrap_or(0),
-            ends_at_ns: end(host)?,
         },
         node_list: node_list.to_owned(),
         topology: topology(host),
@@ -120,8 +119,9 @@ fn check_list(list: &str, node: &str, nodes: u32) -> Result<(), StepError> {
     Ok(())
 }
 
-/// When the job's time is up. Slurm says it on the wall clock, which is read here for the only time.
-fn end(host: &Host) -> Result<Option<u64>, StepError> {
+/// When the job's time is up, in nanoseconds of `CLOCK_MONOTONIC`; `None` where Slurm does not say (before 23.02). It says it
+/// on the wall clock, which is read here for the only time.
+pub(crate) fn end(host: &Host) -> Result<Option<u64>, StepError> {
     const VARIABLE: &str = "SLURM_JOB_END_TIME";
     let Some(text) = host.variable(VARIABLE) else {
         return Ok(None);

@@ -186,6 +186,12 @@ impl Life {
         again.map(|(step, _)| step).collect()
     }
 
+    /// The step that a generation has gone on from; `None` when that was the beginning.
+    pub fn resumed_from(&self, generation: u64) -> Option<u64> {
+        let mut resumes = self.of("resume");
+        resumes.find(|record| record["generation"] == generation)?["step"].as_u64()
+    }
+
     /// The steps at which there was a save.
     pub fn saves(&self) -> Vec<u64> {
         self.of("save")

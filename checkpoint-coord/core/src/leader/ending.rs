@@ -84,7 +84,9 @@ pub(super) fn stopped(request: &Request, clean: bool, verdict: Option<Verdict>) 
         RequestKind::Stop { signal, .. } | RequestKind::Leave { signal, .. } => signal,
         RequestKind::Restart | RequestKind::Checkpoint { .. } => TERMINATE,
     };
-    let (exit, how) = if clean {
+    let (exit, how) = if matches!(request.kind, RequestKind::Stop { requeue: true, .. }) {
+        (ExitReason::Infrastructure, "it is to be run again")
+    } else if clean {
         (ExitReason::Success, "every worker ended with exit code 0")
     } else {
         (

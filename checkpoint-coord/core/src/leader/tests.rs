@@ -287,11 +287,17 @@ fn progress_refills_the_budget() {
 
 #[test]
 fn a_stop_ends_the_job_with_success_only_if_every_worker_ended_well() {
-    for (clean, code) in [(true, 0), (false, 130)] {
+    for (clean, requeue, code) in [
+        (true, false, 0),
+        (false, false, 130),
+        (true, true, 75),
+        (false, true, 75),
+    ] {
         let mut bench = Bench::one(3);
         let stop = RequestKind::Stop {
             signal: 2,
             grace_ms: Some(7),
+            requeue,
         };
         bench.report("a", MemberPhase::Draining, |record| {
             record.request = Some(request(stop, 1));
@@ -324,6 +330,7 @@ fn a_stop_outlives_the_record_of_the_member_that_was_asked() {
     let stop = RequestKind::Stop {
         signal: 15,
         grace_ms: None,
+        requeue: false,
     };
     bench.report("a", MemberPhase::Draining, |record| {
         record.request = Some(request(stop, 1));
@@ -339,6 +346,7 @@ fn a_stop_that_no_leader_has_seen_in_time_is_found_among_the_findings() {
     let stop = RequestKind::Stop {
         signal: 15,
         grace_ms: None,
+        requeue: false,
     };
     let record = FindingsRecord {
         version: RECORD_VERSION,
@@ -358,6 +366,7 @@ fn a_stop_before_anything_runs_ends_the_job() {
     let stop = RequestKind::Stop {
         signal: 15,
         grace_ms: None,
+        requeue: false,
     };
     record.request = Some(request(stop, 0));
     bench.member(&record);

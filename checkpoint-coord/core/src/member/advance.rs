@@ -110,7 +110,9 @@ impl Member {
                 return;
             }
             match request.kind {
-                RequestKind::Stop { signal, grace_ms }
+                RequestKind::Stop {
+                    signal, grace_ms, ..
+                }
                 | RequestKind::Leave { signal, grace_ms } => {
                     let grace = self.rest_of(now, self.stop_grace(grace_ms));
                     self.order_stop(now, signal, grace, request.reason, effects);

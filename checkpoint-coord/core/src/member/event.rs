@@ -322,6 +322,13 @@ pub enum OperatorRequest {
         /// Why, in words.
         reason: String,
     },
+    /// End the job before a scheduler does; it is to be run again.
+    TimeUp {
+        /// Time until SIGKILL, a checkpoint before included.
+        grace: Duration,
+        /// Why, in words.
+        reason: String,
+    },
     /// Take this member out of the job; others take its ranks over.
     Leave {
         /// Time until SIGKILL; the stop grace when absent.

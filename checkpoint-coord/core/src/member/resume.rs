@@ -107,7 +107,10 @@ impl Member {
         let request = self.stop_request().or(self.leave_request());
         let (first_signal, grace) = match request.map(|request| request.kind) {
             Some(
-                RequestKind::Stop { signal, grace_ms } | RequestKind::Leave { signal, grace_ms },
+                RequestKind::Stop {
+                    signal, grace_ms, ..
+                }
+                | RequestKind::Leave { signal, grace_ms },
             ) => (signal, self.stop_grace(grace_ms)),
             _ => (TERMINATE, self.settings.restart_grace),
         };

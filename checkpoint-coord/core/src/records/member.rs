@@ -172,6 +172,9 @@ pub enum RequestKind {
         signal: i32,
         /// Milliseconds until SIGKILL; each member's own stop grace when absent.
         grace_ms: Option<u64>,
+        /// Whether the scheduler is to run the job again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        requeue: bool,
     },
     /// Leave this generation and start the next one. Later generations are not affected.
     Restart,

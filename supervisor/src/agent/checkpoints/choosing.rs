@@ -313,6 +313,7 @@ mod tests {
             fix_tracker: false,
             keep: None,
             signal: None,
+            file: None,
         }
     }
 

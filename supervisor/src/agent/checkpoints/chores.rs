@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc as commands;
 use std::thread;
 
-use steadfast_checkpoints::{Found, Known, flush, retention};
+use steadfast_checkpoints::{Depth, Found, Known, Manifest, flush, retention};
 use tokio::sync::mpsc;
 
 use super::CheckpointEvent;
@@ -69,15 +69,27 @@ fn run(
     }
 }
 
+/// Flushes a checkpoint, and leaves word of that, so that it is trusted also when the machine goes down. Only then may it be
+/// vouched for.
+pub(super) fn flush_for_good(known: &Known) -> io::Result<()> {
+    let (found, checked) = (&known.found, &known.checked);
+    flush(found, &checked.listing)?;
+    Manifest::of(found, checked, Depth::Metadata)
+        .and_then(|manifest| manifest.flushed().write(found))
+        .map_err(io::Error::other)
+}
+
 fn bring_to_storage(known: &Known) -> Option<CheckpointEvent> {
     let found = &known.found;
-    match flush(found, &known.checked.listing) {
+    match flush_for_good(known) {
         Ok(()) => Some(CheckpointEvent::Flushed {
             step: found.step,
             path: found.path.clone(),
         }),
         // The program has deleted or replaced it: there is nothing that could be vouched for.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // It will be given anew once it does not change any more.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
         Err(error) => Some(CheckpointEvent::Note(format!(
             "checkpoint {} is not on stable storage, and not committed: {error}",
             found.name

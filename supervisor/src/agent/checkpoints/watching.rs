@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that looks at the checkpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc as commands;
 use std::time::Duration;
 
 use steadfast_checkpoints::{
-    Catalogue, Depth, FindError, Found, Known, Manifest, Retention, directory_id, flush,
+    Boot, Catalogue, Depth, FindError, Found, Known, Listing, Manifest, Retention, directory_id,
 };
 use steadfast_core::{CheckpointReport, WholeCheckpoint};
 use tokio::sync::mpsc;
 
 use super::choosing::{self, Choice, Task};
-use super::chores::{Chore, Chores};
+use super::chores::{Chore, Chores, flush_for_good};
+use super::request_file::RequestFile;
 use super::{Awaited, CheckpointEvent, Order};
 use crate::settings::Checkpoints;
 
@@ -33,8 +35,8 @@ pub(super) struct Watch {
     settings: Checkpoints,
     catalogue: Catalogue,
     events: mpsc::UnboundedSender<CheckpointEvent>,
-    /// The whole ones that were there before, or have been told of.
-    told: BTreeSet<PathBuf>,
+    /// The whole ones that were there before, or have been told of, as they were then.
+    told: BTreeMap<PathBuf, Listing>,
     /// Whether the directory has been looked at before.
     has_looked: bool,
     /// What was said last of what is wrong.
@@ -43,6 +45,7 @@ pub(super) struct Watch {
     name: Option<String>,
     reported: Option<CheckpointReport>,
     awaited: Option<Awaited>,
+    request_file: Option<RequestFile>,
     /// The whole ones that were there when it was asked for.
     before: BTreeSet<PathBuf>,
     /// The one that may be it, and for how many looks it has not changed.
@@ -67,24 +70,30 @@ struct Running {
 impl Watch {
     pub(super) fn new(
         settings: Checkpoints,
+        boot: Option<Boot>,
         events: mpsc::UnboundedSender<CheckpointEvent>,
     ) -> Self {
         let selection = settings.layout.selection();
+        let catalogue = Catalogue::new(settings.directory.clone(), selection);
         Self {
-            catalogue: Catalogue::new(settings.directory.clone(), selection),
-            settings,
+            catalogue: match boot {
+                Some(boot) => catalogue.seen_in(boot),
+                None => catalogue,
+            },
             events,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             has_looked: false,
             said: None,
             name: None,
             reported: None,
             awaited: None,
+            request_file: settings.file.clone().map(RequestFile::new),
             before: BTreeSet::new(),
             candidate: None,
             chores: None,
             running: Running::default(),
             retiring: None,
+            settings,
         }
     }
 
@@ -132,12 +141,19 @@ impl Watch {
                 }
                 Err(commands::RecvTimeoutError::Disconnected) => return,
             }
+            self.show_wish();
         }
     }
 
     fn look(&mut self) {
         let wrong = match self.catalogue.look() {
-            Ok(_) => None,
+            Ok(_) => self.catalogue.leave_mark().err().map(|error| {
+                let directory = self.catalogue.directory().display();
+                format!(
+                    "no mark can be left in {directory} ({error}): after a power cut it cannot be told which checkpoints \
+                     may have lost something"
+                )
+            }),
             Err(FindError { path, source }) => Some(format!(
                 "the checkpoint directory {} cannot be read: {source}",
                 path.display()
@@ -165,7 +181,8 @@ impl Watch {
     }
 
     fn tell_nothing_of_these(&mut self) {
-        self.told = self.whole().map(|known| known.found.path.clone()).collect();
+        let as_told = |known: &Known| (known.found.path.clone(), known.checked.listing.clone());
+        self.told = self.whole().map(as_told).collect();
     }
 
     fn whole(&self) -> impl Iterator<Item = &Known> {
@@ -183,12 +200,14 @@ impl Watch {
                 self.told.remove(&known.found.path);
                 continue;
             }
-            if !known.settled || !self.told.insert(known.found.path.clone()) {
+            let listing = &known.checked.listing;
+            if !known.settled || self.told.get(&known.found.path) == Some(listing) {
                 continue;
             }
+            self.told.insert(known.found.path.clone(), listing.clone());
             is_news = true;
             let written = Manifest::of(&known.found, &known.checked, Depth::Metadata)
-                .and_then(|manifest| manifest.write(&known.found));
+                .and_then(|manifest| manifest.write_if_news(&known.found));
             if let Err(error) = written {
                 self.note(format!(
                     "no manifest of {} is kept: {error}",
@@ -334,7 +353,7 @@ impl Watch {
             return;
         }
         // Whoever hears of it may stop the workers, and the machine with them.
-        match flush(&known.found, &known.checked.listing) {
+        match flush_for_good(&known) {
             Ok(()) => {
                 self.awaited = None;
                 drop(self.events.send(CheckpointEvent::Awaited {
@@ -343,10 +362,23 @@ impl Watch {
                     path,
                 }));
             }
+            // It is looked at again.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => self.say_once(Some(format!(
                 "checkpoint {} is not on stable storage: {error}",
                 known.found.name
             ))),
+        }
+    }
+
+    /// Asks the program by a file, where it looks for one.
+    fn show_wish(&mut self) {
+        let is_wanted = self.awaited.is_some_and(|awaited| awaited.step == 0);
+        let shown = self.request_file.as_mut().map(|file| file.show(is_wanted));
+        if let Some(Err(error)) = shown {
+            self.say_once(Some(format!(
+                "the file of --checkpoint-file cannot be made or removed: {error}"
+            )));
         }
     }
 

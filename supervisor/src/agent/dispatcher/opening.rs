@@ -202,7 +202,7 @@ fn watch_checkpoints(
     let watch = settings
         .checkpoints
         .clone()
-        .map(|checkpoints| CheckpointWatch::start(checkpoints, sender))
+        .map(|checkpoints| CheckpointWatch::start(checkpoints, &settings.node, sender))
         .transpose()
         .map_err(|source| AgentError::System {
             what: "start the thread for checkpoints",

@@ -180,3 +180,22 @@ fn torchrun_takes_its_nodes_from_the_step_too() {
     assert_eq!(alone.coordination, Coordination::Embedded);
     assert_eq!(alone.slurm, None);
 }
+
+#[test]
+fn a_lead_before_the_time_limit_must_leave_time_to_train() {
+    let line = ["run", "--time-limit-lead=2m", "--", "python"];
+    // The test's machine reads 1,700,000,000 s on the wall and 5 s since its start.
+    let machine = |end: &str| {
+        Machine::new()
+            .with_program("python")
+            .with("SLURM_JOB_END_TIME", end)
+    };
+    let limit = machine("1700000600").job(&line).time_limit.unwrap();
+    assert_eq!(limit.left(484_000_000_000), None);
+    let left = limit.left(486_000_000_000).unwrap();
+    assert_eq!(left.as_secs(), 119);
+    insta::assert_snapshot!(machine("1700000100").error(&line), @"error: `--time-limit-lead 2m`: the scheduler ends the job in 100 s, so it would be run again for ever and never train");
+    let unknown = machine("").job(&line);
+    assert_eq!(unknown.time_limit, None);
+    insta::assert_snapshot!(unknown.notes.join("\n"), @"`--time-limit-lead 2m` has no effect: the scheduler does not say when the job's time is up (SLURM_JOB_END_TIME)");
+}

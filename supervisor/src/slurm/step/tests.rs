@@ -50,7 +50,6 @@ fn a_step_is_read_as_slurm_says_it() {
         node_id: 1,
         node_name: "n2".to_owned(),
         restart_count: 0,
-        ends_at_ns: None,
     };
     assert_eq!(step, expected);
     assert_eq!(node_list, "n[1-3]");
@@ -74,10 +73,14 @@ fn the_rank_is_slurms_and_not_the_place_in_the_list() {
 fn the_end_is_placed_on_the_monotonic_clock() {
     // The test's machine reads 1,700,000,000 s on the wall and 5 s since its start.
     for (end, expected_s) in [("1700000060", 65), ("1600000000", 5)] {
-        let found = found(&[("SLURM_JOB_END_TIME", end), ("SLURM_RESTART_COUNT", "2")]);
-        assert_eq!(found.step.ends_at_ns, Some(expected_s * 1_000_000_000));
-        assert_eq!(found.step.restart_count, 2);
+        let host = Host::for_test("/".as_ref()).with("SLURM_JOB_END_TIME", end);
+        assert_eq!(super::end(&host).unwrap(), Some(expected_s * 1_000_000_000));
     }
+}
+
+#[test]
+fn a_requeued_job_says_so() {
+    assert_eq!(found(&[("SLURM_RESTART_COUNT", "2")]).step.restart_count, 2);
 }
 
 #[test]
@@ -128,7 +131,6 @@ fn what_is_wrong_is_named() {
         &[("SLURM_NODEID", "")],
         &[("SLURMD_NODENAME", "")],
         &[("SLURM_JOB_ID", "7x")],
-        &[("SLURM_JOB_END_TIME", "soon")],
         &[("SLURM_STEP_NUM_TASKS", "24")],
         &[("SLURM_LOCALID", "1")],
     ]
@@ -146,7 +148,6 @@ fn what_is_wrong_is_named() {
     `SLURM_NODEID` is empty or not set, in a Slurm step on 3 nodes
     `SLURMD_NODENAME` is empty or not set, in a Slurm step on 3 nodes
     `SLURM_JOB_ID=7x` is not a number
-    `SLURM_JOB_END_TIME=soon` is not a number
     srun started 24 tasks on 3 nodes, and not one on each: steadfast takes one task on each node, and starts the node's workers itself
     srun started 3 tasks on 3 nodes, and not one on each: steadfast takes one task on each node, and starts the node's workers itself
     ");

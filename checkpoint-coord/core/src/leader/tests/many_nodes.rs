@@ -217,6 +217,7 @@ fn a_stop_need_not_wait_for_what_nobody_can_know() {
         RequestKind::Stop {
             signal: TERMINATE,
             grace_ms: None,
+            requeue: false,
         },
         0,
     ));

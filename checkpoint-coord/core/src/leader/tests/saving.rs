@@ -34,6 +34,7 @@ fn wish(kind: RequestKind) -> Request {
 const STOP: RequestKind = RequestKind::Stop {
     signal: 15,
     grace_ms: None,
+    requeue: false,
 };
 
 const LEAVE: RequestKind = RequestKind::Leave {
