@@ -167,17 +167,17 @@ impl World {
             let was_paused = node.is_paused(now);
             node.paused_until = node.paused_until.min(now);
             let life = node.life;
+            if let Some(agent) = &mut node.agent {
+                agent.paused_until = agent.paused_until.min(now);
+            }
             for worker in &mut node.keeper.workers {
                 worker.hangs = false;
             }
+            // First: what an agent has missed while the whole node stood still comes after what it had missed before.
+            self.agent_wakes(Address { node: index, life })?;
             if was_paused {
                 self.node_wakes(index)?;
             }
-            // Only now: what an agent has missed while the whole node stood still comes after what it had missed before.
-            if let Some(agent) = &mut self.nodes[index].agent {
-                agent.paused_until = agent.paused_until.min(now);
-            }
-            self.agent_wakes(Address { node: index, life })?;
             if self.nodes[index].returning {
                 let delay = self.random.between(0, 2_000 * MS);
                 self.after(delay, Event::NodeReturns(index));
