@@ -39,8 +39,7 @@ pub(super) struct Watch {
     told: BTreeMap<PathBuf, Listing>,
     /// Whether the directory has been looked at before.
     has_looked: bool,
-    /// What was said last of what is wrong.
-    said: Option<String>,
+    said: Said,
     /// The name of the directory, once it has one.
     name: Option<String>,
     reported: Option<CheckpointReport>,
@@ -67,6 +66,32 @@ struct Running {
     resumed_from: Option<PathBuf>,
 }
 
+/// What can be wrong at the same time as something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Matter {
+    Directory,
+    Name,
+    Chores,
+    Flush,
+    RequestFile,
+}
+
+/// What was said last of what is wrong with each matter.
+#[derive(Debug, Default)]
+struct Said(BTreeMap<Matter, String>);
+
+impl Said {
+    /// What is wrong now, unless that was said already. Once it was right in between, it is said again.
+    fn news(&mut self, matter: Matter, wrong: Option<String>) -> Option<String> {
+        let text = wrong.clone();
+        let before = match wrong {
+            Some(wrong) => self.0.insert(matter, wrong),
+            None => self.0.remove(&matter),
+        };
+        text.filter(|text| before.as_ref() != Some(text))
+    }
+}
+
 impl Watch {
     pub(super) fn new(
         settings: Checkpoints,
@@ -83,7 +108,7 @@ impl Watch {
             events,
             told: BTreeMap::new(),
             has_looked: false,
-            said: None,
+            said: Said::default(),
             name: None,
             reported: None,
             awaited: None,
@@ -159,19 +184,16 @@ impl Watch {
                 path.display()
             )),
         };
-        self.say_once(wrong);
+        self.say_once(Matter::Directory, wrong);
         if !self.has_looked {
             self.has_looked = true;
             self.tell_nothing_of_these();
         }
     }
 
-    fn say_once(&mut self, wrong: Option<String>) {
-        if wrong != self.said {
-            if let Some(text) = &wrong {
-                self.note(text.clone());
-            }
-            self.said = wrong;
+    fn say_once(&mut self, matter: Matter, wrong: Option<String>) {
+        if let Some(text) = self.said.news(matter, wrong) {
+            self.note(text);
         }
     }
 
@@ -232,7 +254,7 @@ impl Watch {
         if self.chores.is_none() {
             match Chores::start(self.settings.directory.clone(), self.events.clone()) {
                 Ok(chores) => self.chores = Some(chores),
-                Err(error) => self.say_once(Some(format!(
+                Err(error) => self.say_once(Matter::Chores, Some(format!(
                     "no thread can be started that flushes checkpoints ({error}): none is committed"
                 ))),
             }
@@ -299,7 +321,7 @@ impl Watch {
                 Ok(name) => self.name = Some(name),
                 Err(error) => {
                     let directory = self.catalogue.directory().display();
-                    self.say_once(Some(format!(
+                    self.say_once(Matter::Name, Some(format!(
                         "{directory} cannot be given a name ({error}), so nobody can tell whether the nodes share it"
                     )));
                 }
@@ -364,10 +386,13 @@ impl Watch {
             }
             // It is looked at again.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
-            Err(error) => self.say_once(Some(format!(
-                "checkpoint {} is not on stable storage: {error}",
-                known.found.name
-            ))),
+            Err(error) => self.say_once(
+                Matter::Flush,
+                Some(format!(
+                    "checkpoint {} is not on stable storage: {error}",
+                    known.found.name
+                )),
+            ),
         }
     }
 
@@ -376,9 +401,12 @@ impl Watch {
         let is_wanted = self.awaited.is_some_and(|awaited| awaited.step == 0);
         let shown = self.request_file.as_mut().map(|file| file.show(is_wanted));
         if let Some(Err(error)) = shown {
-            self.say_once(Some(format!(
-                "the file of --checkpoint-file cannot be made or removed: {error}"
-            )));
+            self.say_once(
+                Matter::RequestFile,
+                Some(format!(
+                    "the file of --checkpoint-file cannot be made or removed: {error}"
+                )),
+            );
         }
     }
 
@@ -402,4 +430,26 @@ impl Watch {
 )]
 fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_things_that_are_wrong_at_once_is_said_once_and_again_after_it_was_right() {
+        let mut said = Said::default();
+        let mut news = |matter, wrong: Option<&str>| said.news(matter, wrong.map(str::to_owned));
+        for round in 0..3 {
+            let heard = [
+                news(Matter::Directory, Some("no mark")),
+                news(Matter::Name, Some("no name")),
+            ];
+            assert_eq!(heard.map(|text| text.is_some()), [round == 0; 2], "{round}");
+        }
+        assert_eq!(news(Matter::Directory, None), None);
+        assert!(news(Matter::Directory, Some("no mark")).is_some());
+        assert!(news(Matter::Name, Some("no name")).is_none());
+        assert!(news(Matter::Name, Some("another name")).is_some());
+    }
 }
