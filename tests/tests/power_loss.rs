@@ -168,13 +168,9 @@ fn record(kind: &str, layout: &str, last: u64) -> Job {
         .env("STEADFAST_WORKING_DIR", &work)
         .command(&command)
         .start();
-    job.eventually("the agent", Job::status);
     job.eventually("the last commit", |job| {
-        let commits = job.journal_of("checkpoint.committed");
-        commits
-            .iter()
-            .any(|line| line["step"] == last)
-            .then_some(())
+        job.status()
+            .filter(|status| status["committed_step"] == last)
     });
     job.touch("finish");
     job.wait().ended_with(0);
