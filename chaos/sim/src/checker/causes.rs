@@ -32,6 +32,8 @@ pub(crate) struct Causes {
     lagging_until: u64,
     /// When each generation made those steps as a whole that somebody could tell the leader of.
     steps: BTreeMap<u64, Vec<u64>>,
+    /// Generations of which nobody could tell the leader the last step.
+    unheard: BTreeSet<u64>,
     /// When any of its workers did.
     latest: BTreeMap<u64, u64>,
 }
@@ -51,6 +53,7 @@ impl Causes {
             ever_disturbed: false,
             lagging_until: 0,
             steps: BTreeMap::new(),
+            unheard: BTreeSet::new(),
             latest: BTreeMap::new(),
         }
     }
@@ -91,8 +94,16 @@ impl Causes {
 
     /// All workers of the generation make a step.
     pub(super) fn step(&mut self, generation: u64, heard: bool) {
+        let steps = self.steps.entry(generation).or_default();
         if heard {
-            self.steps.entry(generation).or_default().push(self.now);
+            self.unheard.remove(&generation);
+            steps.push(self.now);
+        } else if self.unheard.insert(generation)
+            && let Some(last) = steps.last()
+        {
+            // News of these may have been on its way still when the leader became deaf, or the node mute.
+            let surely = last.saturating_sub(HEARD_WITHIN);
+            steps.truncate(steps.partition_point(|at| *at <= surely));
         }
         self.step_of_one(generation, self.now);
     }
