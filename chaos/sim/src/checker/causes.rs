@@ -32,8 +32,8 @@ pub(crate) struct Causes {
     lagging_until: u64,
     /// When each generation made those steps as a whole that somebody could tell the leader of.
     steps: BTreeMap<u64, Vec<u64>>,
-    /// Generations of which nobody could tell the leader the last step.
-    unheard: BTreeSet<u64>,
+    /// When something began that can keep news from the leader.
+    disturbances: Vec<u64>,
     /// When any of its workers did.
     latest: BTreeMap<u64, u64>,
 }
@@ -53,7 +53,7 @@ impl Causes {
             ever_disturbed: false,
             lagging_until: 0,
             steps: BTreeMap::new(),
-            unheard: BTreeSet::new(),
+            disturbances: Vec::new(),
             latest: BTreeMap::new(),
         }
     }
@@ -69,6 +69,7 @@ impl Causes {
 
     /// A link, a clock, an agent or the store is not well for so long.
     pub(crate) fn disturbed(&mut self, micros: u64) {
+        self.disturbances.push(self.now);
         let until = self.now + micros;
         self.ever_disturbed = true;
         self.disturbed_until = self.disturbed_until.max(until + AFTERMATH);
@@ -94,16 +95,8 @@ impl Causes {
 
     /// All workers of the generation make a step.
     pub(super) fn step(&mut self, generation: u64, heard: bool) {
-        let steps = self.steps.entry(generation).or_default();
         if heard {
-            self.unheard.remove(&generation);
-            steps.push(self.now);
-        } else if self.unheard.insert(generation)
-            && let Some(last) = steps.last()
-        {
-            // News of these may have been on its way still when the leader became deaf, or the node mute.
-            let surely = last.saturating_sub(HEARD_WITHIN);
-            steps.truncate(steps.partition_point(|at| *at <= surely));
+            self.steps.entry(generation).or_default().push(self.now);
         }
         self.step_of_one(generation, self.now);
     }
@@ -170,7 +163,15 @@ impl Causes {
     pub(super) fn is_vouched_for(&self, generation: u64, window: u64, decided: u64) -> bool {
         let steps = self.steps.get(&generation).map_or(&[][..], Vec::as_slice);
         let heard = steps.partition_point(|at| at + HEARD_WITHIN <= decided);
-        let last = heard.checked_sub(1).and_then(|index| steps.get(index));
+        // News may have been on its way still when the leader became deaf, or the node mute.
+        let came_through = |at: &&u64| {
+            let under_way = **at..=**at + HEARD_WITHIN;
+            !self
+                .disturbances
+                .iter()
+                .any(|began| under_way.contains(began))
+        };
+        let last = steps[..heard].iter().rev().find(came_through);
         last.is_some_and(|at| decided < at + window)
     }
 }
