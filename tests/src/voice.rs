@@ -66,6 +66,7 @@ impl Voice {
         });
         self.say(&json!({ "fence": {
             "lease_until_ns": nanoseconds(now() + lease),
+            "tenure": 1,
             "generation": 1,
             "witness_ms": u64::try_from(witness.as_millis()).unwrap(),
             "progress": progress,

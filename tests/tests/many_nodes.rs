@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs on several nodes, whose network is well: what is lost, leaves, comes, or does not fit.
 
+use std::fs;
+
 use nix::sys::signal::Signal;
 use steadfast_tests::{Direction, Nodes, name, number, send};
 
@@ -35,6 +37,79 @@ fn a_spare_takes_the_ranks_of_a_node_whose_keeper_was_killed() {
     nodes.generation_after(1);
     assert_eq!(nodes.places(), [name(spare), name(other)]);
     nodes.all_end_with(0, &[other, spare]);
+    nodes.trained_rightly(2);
+}
+
+#[test]
+fn a_spare_that_has_become_unfit_gets_no_ranks_until_it_is_fit_again() {
+    let Some(mut nodes) = Nodes::new(4, 1) else {
+        return;
+    };
+    let fit = |nodes: &Nodes, node: u8| nodes.shared(&format!("fit-{node}"));
+    let options = [
+        &LEASE[..],
+        &["--nnodes", "2", "--spares", "2", "--self-check", "on"],
+        &["--self-check-every", "1s"],
+    ]
+    .concat();
+    for node in 1..=4 {
+        let fit = fit(&nodes, node);
+        fs::write(&fit, "").unwrap();
+        let check = format!(
+            "[command.fit]\nrun = [\"sh\", \"-c\", \"test -e {} || {{ echo out of order; exit 2; }}\"]\nprofiles = [\"job\"]\n",
+            fit.display()
+        );
+        let config = nodes.shared(&format!("checks-{node}.toml"));
+        fs::write(&config, check).unwrap();
+        let launch = nodes.launch_toy(node, &options);
+        let job = launch.env("STEADFAST_CHECK_CONFIG", config.to_str().unwrap());
+        nodes.adopt(node, job.start());
+    }
+    nodes.reach(10);
+    let places = nodes.places();
+    let is_spare = |node: &u8| !places.contains(&name(*node));
+    let spares: Vec<u8> = (1..=4).filter(is_spare).collect();
+    // The first of them would be taken.
+    let [unfit, other] = spares[..] else {
+        panic!("{places:?}: {}", nodes.describe());
+    };
+    let shows_fault = |nodes: &Nodes, wanted: bool| {
+        nodes.eventually("what the spare says of itself", |nodes| {
+            let record = nodes
+                .etcd
+                .value(&format!("/steadfast/job/members/{}", name(unfit)))?;
+            let has_fault = record["fitness"]["faults"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty());
+            (has_fault == wanted).then_some(())
+        });
+    };
+    fs::remove_file(fit(&nodes, unfit)).unwrap();
+    shows_fault(&nodes, true);
+    let lost = number(&places[0]);
+    nodes.job(lost).signal(Signal::SIGKILL);
+    let second = nodes.generation_after(1);
+    assert!(
+        nodes.places().contains(&name(other)),
+        "{}",
+        nodes.describe()
+    );
+    assert!(
+        !nodes.places().contains(&name(unfit)),
+        "{}",
+        nodes.describe()
+    );
+    fs::write(fit(&nodes, unfit), "").unwrap();
+    shows_fault(&nodes, false);
+    nodes.job(other).signal(Signal::SIGKILL);
+    nodes.generation_after(second);
+    assert!(
+        nodes.places().contains(&name(unfit)),
+        "{}",
+        nodes.describe()
+    );
+    let stays = number(&places[1]);
+    nodes.all_end_with(0, &[unfit, stays]);
     nodes.trained_rightly(2);
 }
 
