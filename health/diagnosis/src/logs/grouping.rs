@@ -226,10 +226,11 @@ fn order(one: Option<Moment>, two: Option<Moment>) -> std::cmp::Ordering {
 }
 
 fn named(candidate: &mut Candidate, group: &[&Sighting<'_>], context: &Context) {
-    let ranks: BTreeSet<u32> = group
-        .iter()
-        .filter_map(|sighting| sighting.named.rank)
-        .collect();
+    let rank_of = |sighting: &Sighting<'_>| {
+        let by_pid = || context.rank_of_pid(sighting.named.pid?);
+        sighting.named.rank.or_else(by_pid)
+    };
+    let ranks: BTreeSet<u32> = group.iter().filter_map(|one| rank_of(one)).collect();
     let nodes: BTreeSet<String> = group
         .iter()
         .filter_map(|sighting| sighting.named.node.as_deref())
@@ -244,7 +245,7 @@ fn named(candidate: &mut Candidate, group: &[&Sighting<'_>], context: &Context) 
         holders.clone().count() == 0 || holders.clone().any(|node| node.ranks.contains(rank))
     };
     let ranks: BTreeSet<u32> = ranks.into_iter().filter(is_rank).collect();
-    let by_time = earliest(group).and_then(|sighting| sighting.named.rank);
+    let by_time = earliest(group).and_then(rank_of);
     candidate.culprit.rank = match ranks.len() {
         0 | 1 => ranks.first().copied(),
         // Who said it first, where several are named.
