@@ -35,7 +35,7 @@ async fn an_etcd_says_how_it_is_and_a_host_without_one_does_too(etcd: Etcd) {
     };
     let silence = ask_status(&settings, &nobody, within).await;
     assert_eq!(silence, Err(EtcdSilence::NobodyThere));
-    server.pause();
+    server.pause().await;
     let silence = ask_status(&settings, &endpoint(&server), Duration::from_millis(300)).await;
     server.go_on();
     assert!(

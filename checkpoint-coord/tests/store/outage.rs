@@ -57,7 +57,7 @@ async fn a_transaction_without_an_answer_is_an_error_and_its_fate_can_be_read(et
     .await
     .unwrap();
     write(&store, "t", "before").await.unwrap();
-    server.pause();
+    server.pause().await;
     let stuck = tokio::time::timeout(DEADLINE, write(&store, "t", "after")).await;
     let reason = unavailable(stuck.expect("a request takes no longer than its time"));
     assert!(reason.contains("may or may not"), "{reason}");

@@ -148,8 +148,20 @@ impl Server {
         std::fs::remove_dir_all(self.directory.path().join("data")).unwrap();
     }
 
-    pub(crate) fn pause(&self) {
+    /// SIGSTOP; it stands still when this returns. A signal that has been sent need not have come to every thread.
+    pub(crate) async fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.child.as_ref().unwrap().id());
+        let stands_still = |task: &Path| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        wait_for("every thread of etcd stands still", async || {
+            let mut tasks = std::fs::read_dir(&tasks).unwrap();
+            tasks.all(|task| stands_still(&task.unwrap().path()))
+        })
+        .await;
     }
 
     pub(crate) fn go_on(&self) {
