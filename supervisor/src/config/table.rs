@@ -470,7 +470,7 @@ pub(crate) static OPTIONS: [OptionSpec; 71] = [
         "checkpoint-file",
         Group::Checkpoints,
         "File that asks the program for a checkpoint, for programs that look for one: it is made when one is wanted, on each \
-         node, holds the reason, and is removed when that is over. With --checkpoint-dir, which tells when it is.",
+         node, and removed when that is over. With --checkpoint-dir, which tells when it is.",
     )
     .kind(Kind::Text, "FILE"),
     option(
