@@ -399,15 +399,14 @@ impl Watch {
     /// Asks the program by a file, where it looks for one.
     fn show_wish(&mut self) {
         let is_wanted = self.awaited.is_some_and(|awaited| awaited.step == 0);
-        let shown = self.request_file.as_mut().map(|file| file.show(is_wanted));
-        if let Some(Err(error)) = shown {
-            self.say_once(
-                Matter::RequestFile,
-                Some(format!(
-                    "the file of --checkpoint-file cannot be made or removed: {error}"
-                )),
-            );
-        }
+        let Some(file) = &mut self.request_file else {
+            return;
+        };
+        let shown = file.show(is_wanted);
+        let wrong = shown.err().map(|error| {
+            format!("the file of --checkpoint-file cannot be made or removed: {error}")
+        });
+        self.say_once(Matter::RequestFile, wrong);
     }
 
     fn prepare(&mut self, task: &Task, wanted: &dyn Fn() -> bool) -> Choice {
