@@ -230,6 +230,19 @@ impl Nodes {
         });
     }
 
+    /// Waits until the members of the plan have said in the store that their workers can be asked for a checkpoint:
+    /// who leads sees it before any request made after this.
+    #[track_caller]
+    pub fn can_be_asked(&self) {
+        self.eventually("workers that can be asked for a checkpoint", |nodes| {
+            let can = |place: &String| {
+                let record = nodes.etcd.value(&format!("/steadfast/job/members/{place}"));
+                record.is_some_and(|record| !record["can_save"].is_null())
+            };
+            nodes.places().iter().all(can).then_some(())
+        });
+    }
+
     /// Waits until etcd has let the lease of a node end.
     #[track_caller]
     pub fn member_is_gone(&self, node: u8) {

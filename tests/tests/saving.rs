@@ -317,6 +317,7 @@ fn nodes(options: &[&str], count: u8) -> Option<Nodes> {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     nodes.start_all(&options);
     nodes.reach(10);
+    nodes.can_be_asked();
     Some(nodes)
 }
 
@@ -345,6 +346,7 @@ fn a_job_that_grows_asks_for_a_checkpoint_before_and_loses_no_step() {
     let second = nodes.generation_after(1);
     assert_eq!(nodes.places(), [name(stays)], "{}", nodes.describe());
     nodes.go_on(20);
+    nodes.can_be_asked();
     let lost_with_the_node = nodes.life().made_again();
     nodes.start(lost, &options);
     nodes.generation_after(second);
@@ -411,6 +413,7 @@ fn a_node_that_is_told_too_late_at_which_step_to_save_costs_no_step() {
     assert_eq!(nodes.leader(), 2);
     nodes.start(1, &options);
     nodes.reach(10);
+    nodes.can_be_asked();
     assert_eq!(nodes.places(), [name(1), name(2)]);
     let agent = nodes.job(1).agent().unwrap();
     assert!(send(agent, Signal::SIGSTOP));
