@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::{Instant, LeaseId};
 
 /// How long the keeper may take to kill the workers once the time is over.
-const TIME_TO_KILL: Duration = Duration::from_millis(500);
+pub(crate) const TIME_TO_KILL: Duration = Duration::from_millis(500);
 /// Clocks run apart by no more than one in so many.
-const CLOCK_DRIFT: u32 = 100;
+pub(crate) const CLOCK_DRIFT: u32 = 100;
 
 /// A lease that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,6 @@ use crate::event::{Address, Answer, Call, Event, Listing, Request, Scope};
 
 /// How long to wait before something is tried again that the store refused.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long the keeper may take to kill, and a little more.
-const FENCE_MARGIN: Duration = Duration::from_millis(600);
 /// How often the leader's agent looks at what others have told.
 pub(super) const DIGEST_MS: u64 = 500;
 
@@ -273,7 +271,6 @@ impl World {
                 save_every: asks.then_some(Duration::from_secs(20)),
                 save_timeout: Duration::from_mins(10),
                 gather_window: Duration::from_secs(3),
-                fence_margin: FENCE_MARGIN,
                 shared: !alone,
             };
             let view = session.member.view().clone();

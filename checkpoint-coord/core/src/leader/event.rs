@@ -10,9 +10,6 @@ use crate::{ChangeBatch, KeyValue, Outcome, Revision, Transaction};
 pub struct LeaderSettings {
     /// How long to wait for more members than the smallest world needs, once there are that many.
     pub gather_window: Duration,
-    /// What is added to the time at which the workers of a lost member must have been killed by its keeper: the time that
-    /// killing takes, and what clocks may differ by.
-    pub fence_margin: Duration,
     /// Whether the store is shared with other supervisors. If not, nobody else can join, so that nobody is waited for, and
     /// a member whose record is gone is this very node's, which will register again.
     pub shared: bool,
@@ -26,7 +23,6 @@ impl Default for LeaderSettings {
     fn default() -> Self {
         Self {
             gather_window: Duration::from_secs(30),
-            fence_margin: Duration::from_millis(600),
             shared: false,
             save_timeout: Duration::from_mins(10),
             save_every: None,

@@ -7,10 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::lease::{CLOCK_DRIFT, TIME_TO_KILL};
 use crate::{Generation, Instant, LastStep, NodeName, OwnSteps};
-
-/// Clocks run apart by no more than one in so many.
-const CLOCK_DRIFT: u32 = 100;
 
 /// Progress of one generation. Nothing in it outlives the generation.
 #[derive(Debug, Default)]
@@ -24,8 +22,8 @@ pub(super) struct Progress {
     told: Option<Instant>,
     /// How long the last steps took that anybody told of.
     pace: Option<Pace>,
-    /// The longest time between two steps of one node's workers: of this node's, or as told by members that have stopped.
-    longest_gap: Duration,
+    /// How long one step can take, by what was seen of this node's workers, or as told by members that have stopped.
+    one_step: Duration,
     /// When it was first seen that a worker of the generation was dead.
     ended: Option<Instant>,
     /// Nodes whose agents have fallen silent.
@@ -93,7 +91,7 @@ impl Progress {
     }
 
     fn note_own(&mut self, steps: OwnSteps) {
-        self.longest_gap = self.longest_gap.max(steps.longest_gap);
+        self.one_step = self.one_step.max(steps.one_step);
         self.own = Some(steps);
     }
 
@@ -103,8 +101,8 @@ impl Progress {
         // Its clock may run faster than ours.
         let made_by = now - age.saturating_sub(age / CLOCK_DRIFT);
         self.told = Some(self.told.map_or(made_by, |before| before.min(made_by)));
-        let gap = Duration::from_millis(last.longest_gap_ms);
-        self.longest_gap = self.longest_gap.max(gap);
+        let one_step = Duration::from_millis(last.one_step_ms);
+        self.one_step = self.one_step.max(one_step);
     }
 
     fn note_pace(&mut self, step: u64, at: Instant) {
@@ -160,11 +158,19 @@ impl Progress {
         own.into_iter().chain(self.told).chain(self.ended).min()
     }
 
-    /// How long that one step can take: twice as long as any that was seen, since it is one that something has disturbed;
-    /// else `window`.
-    pub(super) fn one_step(&self, window: Duration) -> Duration {
-        if self.longest_gap > Duration::ZERO {
-            (self.longest_gap * 2).min(window)
+    /// From when on none of the workers of a lost node can run any more, where steps vouch for them for as long as `window`;
+    /// `None` while they may make steps for all that is known.
+    pub(super) fn gone_since(&self, window: Duration) -> Option<Instant> {
+        let vouched = window + self.one_step(window);
+        // The clock of the lost node may run slower than this one.
+        let margin = TIME_TO_KILL + vouched / CLOCK_DRIFT;
+        self.over_since().map(|over| over + vouched + margin)
+    }
+
+    /// How long the one step can take that a lost node may have been about to make.
+    fn one_step(&self, window: Duration) -> Duration {
+        if self.one_step > Duration::ZERO {
+            self.one_step.min(window)
         } else {
             window
         }
@@ -207,7 +213,7 @@ mod tests {
         let steps = OwnSteps {
             step: 5,
             at: at(10),
-            longest_gap: Duration::from_secs(2),
+            one_step: Duration::from_secs(4),
         };
         progress.inherit(Generation(2), steps);
         progress.note_death(Generation(2), at(12));
@@ -221,7 +227,7 @@ mod tests {
         assert_eq!(progress.one_step(window), window);
         let last = LastStep {
             age_ms: 5_000,
-            longest_gap_ms: 3_000,
+            one_step_ms: 6_000,
         };
         progress.note_last_step(at(20), last);
         let drift = Duration::from_millis(50);

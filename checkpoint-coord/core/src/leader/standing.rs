@@ -219,8 +219,7 @@ impl Leader {
             return Some(Instant::default());
         }
         let window = plan.witness();
-        let over_since = self.progress.over_since()?;
-        Some(over_since + window + self.progress.one_step(window) + self.settings.fence_margin)
+        self.progress.gone_since(window)
     }
 }
 

@@ -728,7 +728,7 @@ fn how_old_the_last_step_was_is_told_once_the_workers_are_gone() {
     });
     let last = LastStep {
         age_ms: 5_000,
-        longest_gap_ms: 2_000,
+        one_step_ms: 4_000,
     };
     assert_eq!(bench.record().last_step, Some(last));
     // However late it is looked at: the age is that at the end.

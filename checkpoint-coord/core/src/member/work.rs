@@ -83,7 +83,7 @@ impl Work {
         if self.stopped.is_none() {
             self.last_step = self.own_steps.map(|steps| LastStep {
                 age_ms: milliseconds(now - steps.at),
-                longest_gap_ms: milliseconds(steps.longest_gap + ROUND_UP),
+                one_step_ms: milliseconds(steps.one_step + ROUND_UP),
             });
         }
         self.stopped = Some(unkillable);

@@ -119,8 +119,8 @@ pub struct WitnessReport {
 pub struct LastStep {
     /// For how long it had been made when the workers were gone, in milliseconds, rounded down.
     pub age_ms: u64,
-    /// The longest time between two steps of the generation, in milliseconds, rounded up; 0 when there was one step only.
-    pub longest_gap_ms: u64,
+    /// How long one step can take by what was seen of the generation, in milliseconds, rounded up; 0 when there was one step only.
+    pub one_step_ms: u64,
 }
 
 /// Where an agent can be reached by other agents, and how it proves who it is.
