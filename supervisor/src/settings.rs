@@ -72,8 +72,8 @@ pub(crate) struct Settings {
     pub(crate) restart_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job is stopped for good.
     pub(crate) stop_grace: Duration,
-    /// When the job ends by itself because the scheduler would end it soon, if it does.
-    pub(crate) time_limit: Option<TimeLimit>,
+    /// When the job ends by itself because the scheduler would end it soon.
+    pub(crate) time_limit: TimeLimit,
     /// Where the job saves, if its checkpoints are to be looked after.
     pub(crate) checkpoints: Option<Checkpoints>,
     /// After how long without a committed checkpoint the workers are asked for one.

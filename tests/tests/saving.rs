@@ -244,6 +244,38 @@ fn a_job_ends_before_its_time_limit_loses_no_step_and_is_to_be_run_again() {
     toy.has_lost_nothing();
 }
 
+#[test]
+fn the_schedulers_signal_ends_a_job_that_is_to_be_run_again_without_a_lost_step() {
+    let options = ["--time-limit-signal", "SIGUSR1"];
+    let Some(mut toy) = Training::toy(&options, &[]) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    toy.job.signal(Signal::SIGUSR1);
+    toy.job
+        .wait()
+        .ended_with(75)
+        .said("the scheduler's signal says that time is nearly up: the job ends now")
+        .said("was made: the scheduler's signal");
+    assert!(toy.job.journal_of("signal.forwarded").is_empty());
+    toy.has_lost_nothing();
+}
+
+#[test]
+fn the_schedulers_signal_is_not_forgotten_while_there_is_no_agent() {
+    let options = ["--time-limit-signal", "SIGUSR2"];
+    let Some(mut toy) = Training::toy(&options, &[]) else {
+        return;
+    };
+    toy.reach_checkpoint().ended_with(0);
+    let agent = toy.job.agent().unwrap();
+    assert!(send(agent, Signal::SIGSTOP));
+    toy.job.signal(Signal::SIGUSR2);
+    toy.job.kill_agent();
+    toy.job.wait().ended_with(75);
+    toy.has_lost_nothing();
+}
+
 /// A program that saves when there is a certain file, and goes on.
 const SAVES_UPON_A_FILE: &str = r#"
     step=0

@@ -197,6 +197,9 @@ impl Agent {
             self.tell(MemberEvent::Interrupt { signal, count: 1 })
                 .await?;
         }
+        if self.welcome.time_is_up {
+            self.on_time_up().await?;
+        }
         if incarnation == 1 {
             self.announce();
         } else {

@@ -44,6 +44,7 @@ pub(crate) enum Key {
     RestartGrace,
     StopGrace,
     TimeLimitLead,
+    TimeLimitSignal,
     Stall,
     StallAfter,
     OnNan,

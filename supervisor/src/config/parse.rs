@@ -318,6 +318,16 @@ pub(crate) fn signal(text: &str) -> Result<i32, String> {
     }
 }
 
+/// A signal that has no meaning of its own.
+pub(crate) fn user_signal(text: &str) -> Result<i32, String> {
+    let signal = signal(text)?;
+    if signal == Signal::SIGUSR1 as i32 || signal == Signal::SIGUSR2 as i32 {
+        Ok(signal)
+    } else {
+        Err("must be `SIGUSR1` or `SIGUSR2`".to_owned())
+    }
+}
+
 /// Names such as `SIGTERM` or `TERM`, or numbers, with commas between them.
 pub(crate) fn signals(text: &str) -> Result<Vec<i32>, String> {
     let mut signals = Vec::new();

@@ -63,7 +63,7 @@ impl OptionSpec {
 }
 
 /// Every option, in the order of [`Key`].
-pub(crate) static OPTIONS: [OptionSpec; 71] = [
+pub(crate) static OPTIONS: [OptionSpec; 72] = [
     option(
         Key::Job,
         "job",
@@ -383,6 +383,15 @@ pub(crate) static OPTIONS: [OptionSpec; 71] = [
          job goes on until the scheduler's signal.",
     )
     .kind(Kind::Duration, "DURATION"),
+    option(
+        Key::TimeLimitSignal,
+        "time-limit-signal",
+        Group::Restart,
+        "Signal by which the scheduler says that time is nearly up (Slurm's --signal): `SIGUSR1` or `SIGUSR2`. When it comes, the \
+         workers are asked for a checkpoint and stopped before the time limit (within `stop_grace`, where the scheduler does not \
+         say when that is), and the exit code is the one for running the job again. Without it the workers get both signals.",
+    )
+    .kind(Kind::Text, "SIGUSR1|SIGUSR2"),
     option(
         Key::Stall,
         "stall",

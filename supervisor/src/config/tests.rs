@@ -46,6 +46,7 @@ fn other_value(name: &str) -> &'static str {
         "checkpoint-dir" => "saves",
         "checkpoint-layout" => "dcp",
         "checkpoint-signal" => "SIGUSR1",
+        "time-limit-signal" => "SIGUSR2",
         "checkpoint-file" => "save-now",
         "checkpoint-every" => "auto",
         "checkpoint-timeout" => "30s",

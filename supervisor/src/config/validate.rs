@@ -283,23 +283,32 @@ fn checkpoints(host: &Host, values: &Values) -> Result<Option<Checkpoints>, Conf
     }))
 }
 
-/// When the job is to end by itself, where the user wants that and the scheduler says how long it may run.
+/// When the job is to end by itself, where the user wants that and the scheduler says how long it may run, or that time is up.
 fn time_limit(
     host: &Host,
     values: &Values,
     notes: &mut Vec<String>,
-) -> Result<Option<TimeLimit>, ConfigError> {
-    let Some(lead) = values.parse(Key::TimeLimitLead, duration::parse)? else {
-        return Ok(None);
+) -> Result<TimeLimit, ConfigError> {
+    let lead = values.parse(Key::TimeLimitLead, duration::parse)?;
+    let signal = values.parse(Key::TimeLimitSignal, parse::user_signal)?;
+    if lead.is_none() && signal.is_none() {
+        return Ok(TimeLimit::default());
+    }
+    let mut limit = TimeLimit {
+        ends_at_ns: step::end(host).map_err(ConfigError::SlurmStep)?,
+        lead: None,
+        signal,
     };
-    let Some(ends_at_ns) = step::end(host).map_err(ConfigError::SlurmStep)? else {
+    let Some(lead) = lead else {
+        return Ok(limit);
+    };
+    let Some(left) = limit.left(host.monotonic_ns) else {
         notes.push(format!(
             "{} has no effect: the scheduler does not say when the job's time is up (SLURM_JOB_END_TIME)",
             values.given(Key::TimeLimitLead)
         ));
-        return Ok(None);
+        return Ok(limit);
     };
-    let left = Duration::from_nanos(ends_at_ns.saturating_sub(host.monotonic_ns));
     if left <= lead {
         return Err(ConfigError::Value {
             given: values.given(Key::TimeLimitLead),
@@ -309,7 +318,8 @@ fn time_limit(
             ),
         });
     }
-    Ok(Some(TimeLimit { ends_at_ns, lead }))
+    limit.lead = Some(lead);
+    Ok(limit)
 }
 
 fn exit_codes(mode: Mode, values: &Values) -> Result<ExitCodes, ConfigError> {

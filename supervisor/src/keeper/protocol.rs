@@ -205,6 +205,8 @@ pub(crate) enum Notice {
         /// Whether somebody insists: the keeper kills at once, whatever the agent does.
         insists: bool,
     },
+    /// The scheduler's signal says that the job's time is nearly up. Told once; a new agent finds it in its welcome.
+    TimeUp,
     /// A signal that is meant for the workers was passed on to them.
     Forwarded {
         /// Number of the signal.
@@ -239,6 +241,8 @@ pub(crate) struct Welcome {
     pub(crate) stop_began_ns: Option<u64>,
     /// Signals by which somebody asked for the end of the job.
     pub(crate) interrupts: Vec<i32>,
+    /// Whether the scheduler's signal has said that the job's time is nearly up.
+    pub(crate) time_is_up: bool,
     /// The process beside the workers, if there ever was one.
     pub(crate) companion: Option<CompanionView>,
     /// Bytes of output that were dropped while there was no agent.

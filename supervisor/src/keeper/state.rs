@@ -59,6 +59,9 @@ pub(super) struct Keeper {
     /// The newest generation that the fence has ended.
     fenced: Option<Fenced>,
     interrupts: Interrupts,
+    /// The signal that says that the job's time is nearly up, and whether it has come.
+    time_up_signal: Option<i32>,
+    time_is_up: bool,
     token: String,
     started_ns: u64,
     cgroup: Result<Cgroup, String>,
@@ -127,6 +130,8 @@ impl Keeper {
             lookout,
             fenced: None,
             interrupts: Interrupts::default(),
+            time_up_signal: settings.time_limit.signal,
+            time_is_up: false,
             token,
             started_ns: clock::monotonic_ns(),
             cgroup,
@@ -219,6 +224,12 @@ impl Keeper {
     pub(super) fn on_signal(&mut self, signal: Signal, now: Instant) {
         match signal {
             Signal::SIGCHLD => self.reap(now),
+            told if Some(told as i32) == self.time_up_signal => {
+                // Without an agent nothing is done: the scheduler itself ends the job if need be.
+                if !std::mem::replace(&mut self.time_is_up, true) {
+                    self.agent.tell(&Notice::TimeUp, &[]);
+                }
+            }
             Signal::SIGUSR1 | Signal::SIGUSR2 => {
                 self.signal_workers(signal);
                 self.agent.tell(
@@ -350,6 +361,7 @@ impl Keeper {
             workers: newest.map(Worker::view).collect(),
             stop_began_ns: self.stop_began_ns,
             interrupts: self.interrupts.received().to_vec(),
+            time_is_up: self.time_is_up,
             companion: self.companion.view().cloned(),
             dropped_bytes: self.dropped_bytes,
         }

@@ -16,9 +16,10 @@ use crate::{
     SaveMeans, SaveOrder, SaveOutcome,
 };
 
-/// How long it can take until the workers of all nodes are told: through a store that others use too, and where the store
-/// is in this very node's memory.
-const TELLING_OTHERS: Duration = Duration::from_millis(1_200);
+/// How long it takes at most, as a rule, until the workers of all nodes are told: through a store that others use too, and where
+/// the store is in this very node's memory. Where it takes longer, a member says that it was told too late, and another step is
+/// named: that costs less than to wait for a far one each time.
+const TELLING_OTHERS: Duration = Duration::from_millis(600);
 const TELLING_OWN: Duration = Duration::from_millis(250);
 
 /// So often the distance to the next step to save at is doubled.

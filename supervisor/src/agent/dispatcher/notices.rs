@@ -72,6 +72,7 @@ impl Agent {
                 })
                 .await?;
             }
+            Notice::TimeUp => self.on_time_up().await?,
             Notice::Forwarded { signal } => {
                 let fields = json!({ "signal": exits::signal_name(signal) });
                 self.journal

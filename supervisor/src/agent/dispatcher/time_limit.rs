@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The job ends by itself before the scheduler ends it.
 
+use std::time::Duration;
+
 use serde_json::json;
 use steadfast_core::{MemberEvent, OperatorRequest};
 
@@ -12,19 +14,33 @@ use crate::clock;
 const SPARED: u32 = 10;
 
 impl Agent {
-    /// Has the job stopped when the time limit is near. The first request to stop stands, whichever node makes it.
+    /// Has the job stopped when the time limit is near.
     pub(super) async fn look_at_time_limit(&mut self) -> Result<(), AgentError> {
-        let limit = self.settings.time_limit;
-        let Some(left) = limit.and_then(|limit| limit.left(clock::monotonic_ns())) else {
-            return Ok(());
-        };
-        self.settings.time_limit = None;
-        let seconds = left.as_secs_f64().round();
-        let fields = json!({ "left_seconds": seconds });
+        match self.settings.time_limit.near(clock::monotonic_ns()) {
+            Some(left) => self.end_in_time(left, away(left)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has the job stopped because the scheduler's signal says that the time limit is near. Where it does not say how near, the
+    /// workers get the usual grace.
+    pub(super) async fn on_time_up(&mut self) -> Result<(), AgentError> {
+        match self.settings.time_limit.left(clock::monotonic_ns()) {
+            Some(left) => self.end_in_time(left, away(left)).await,
+            None => {
+                let reason = "the scheduler's signal says that time is nearly up".to_owned();
+                self.end_in_time(self.settings.stop_grace, reason).await
+            }
+        }
+    }
+
+    /// The first request to stop stands, whichever node makes it.
+    async fn end_in_time(&mut self, left: Duration, reason: String) -> Result<(), AgentError> {
+        self.settings.time_limit.lead = None;
+        let fields = json!({ "left_seconds": left.as_secs_f64().round() });
         let generation = self.generation.number;
         self.journal
             .record_incident(generation, "job.time_up", fields);
-        let reason = format!("the scheduler's time limit is {seconds} s away");
         self.say(&format!(
             "{reason}: the job ends now, and is to be run again"
         ));
@@ -35,4 +51,9 @@ impl Agent {
         }))
         .await
     }
+}
+
+fn away(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round();
+    format!("the scheduler's time limit is {seconds} s away")
 }

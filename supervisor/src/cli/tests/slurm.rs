@@ -2,7 +2,7 @@
 //! Jobs that take their nodes from a Slurm step.
 
 use super::Machine;
-use crate::settings::{Coordination, ManagedEtcd, NodeRange, Settings};
+use crate::settings::{Coordination, ManagedEtcd, NodeRange, Settings, TimeLimit};
 
 /// The second of four tasks, one on each node.
 fn step() -> Machine {
@@ -190,12 +190,29 @@ fn a_lead_before_the_time_limit_must_leave_time_to_train() {
             .with_program("python")
             .with("SLURM_JOB_END_TIME", end)
     };
-    let limit = machine("1700000600").job(&line).time_limit.unwrap();
-    assert_eq!(limit.left(484_000_000_000), None);
-    let left = limit.left(486_000_000_000).unwrap();
+    let limit = machine("1700000600").job(&line).time_limit;
+    assert_eq!(limit.near(484_000_000_000), None);
+    let left = limit.near(486_000_000_000).unwrap();
     assert_eq!(left.as_secs(), 119);
     insta::assert_snapshot!(machine("1700000100").error(&line), @"error: `--time-limit-lead 2m`: the scheduler ends the job in 100 s, so it would be run again for ever and never train");
     let unknown = machine("").job(&line);
-    assert_eq!(unknown.time_limit, None);
+    assert_eq!(unknown.time_limit, TimeLimit::default());
     insta::assert_snapshot!(unknown.notes.join("\n"), @"`--time-limit-lead 2m` has no effect: the scheduler does not say when the job's time is up (SLURM_JOB_END_TIME)");
+}
+
+#[test]
+fn the_signal_that_says_that_time_is_up_is_one_that_means_nothing_else() {
+    let machine = |end: &str| {
+        Machine::new()
+            .with_program("python")
+            .with("SLURM_JOB_END_TIME", end)
+    };
+    let line = ["run", "--time-limit-signal=usr2", "--", "python"];
+    let limit = machine("").job(&line).time_limit;
+    assert_eq!((limit.signal, limit.left(0)), (Some(12), None));
+    let limit = machine("1700000600").job(&line).time_limit;
+    assert_eq!(limit.left(5_000_000_000).unwrap().as_secs(), 600);
+    assert_eq!(limit.near(604_000_000_000), None, "it waits to be told");
+    let line = ["run", "--time-limit-signal=TERM", "--", "python"];
+    insta::assert_snapshot!(machine("").error(&line), @"error: `--time-limit-signal TERM`: must be `SIGUSR1` or `SIGUSR2`");
 }
