@@ -83,6 +83,8 @@ pub(crate) struct Watch {
     pub(crate) sent: usize,
     /// Until when the stream is taken; changes do not overtake one another.
     pub(crate) busy: u64,
+    /// The newest that has arrived: a store tells of changes in their order, and so must its simulation.
+    pub(crate) newest: Revision,
     /// What has arrived and was not looked at.
     pub(crate) arrived: Vec<Rc<ChangeBatch>>,
 }
@@ -126,6 +128,7 @@ impl Watch {
             scope: Scope::Common,
             sent: 0,
             busy: 0,
+            newest: Revision(0),
             arrived: Vec::new(),
         }
     }

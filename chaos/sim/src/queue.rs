@@ -4,6 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// Added to the number of what has no precedence over what is due at the same time.
+const USUAL: u64 = 1 << 63;
+
 /// A queue of events. Times are virtual microseconds.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
@@ -25,6 +28,15 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&mut self, at: u64, event: T) {
+        self.insert(at, USUAL, event);
+    }
+
+    /// Before everything else that is due at that time, but after what was pushed in this way before.
+    pub(crate) fn push_first(&mut self, at: u64, event: T) {
+        self.insert(at, 0, event);
+    }
+
+    fn insert(&mut self, at: u64, precedence: u64, event: T) {
         self.sequence += 1;
         let slot = if let Some(slot) = self.free.pop() {
             slot
@@ -33,7 +45,8 @@ impl<T> Queue<T> {
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         };
         self.slots[slot as usize] = Some(event);
-        self.heap.push(Reverse((at, self.sequence, slot)));
+        self.heap
+            .push(Reverse((at, precedence + self.sequence, slot)));
     }
 
     /// The next event and its time.
@@ -57,7 +70,12 @@ mod tests {
         }
         assert_eq!(queue.pop(), Some((1, "a")));
         queue.push(5, "e");
+        queue.push_first(5, "x");
+        queue.push_first(5, "y");
         let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(rest, [(2, "b"), (5, "c"), (5, "d"), (5, "e")]);
+        assert_eq!(
+            rest,
+            [(2, "b"), (5, "x"), (5, "y"), (5, "c"), (5, "d"), (5, "e")]
+        );
     }
 }

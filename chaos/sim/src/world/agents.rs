@@ -99,6 +99,11 @@ impl World {
         if session.watch.number != number {
             return Ok(());
         }
+        let before = std::mem::replace(&mut session.watch.newest, batch.revision);
+        if batch.revision < before {
+            let message = format!("{} came after {}", batch.revision.0, before.0);
+            return self.checker.violation("order of changes", message);
+        }
         if scope == Scope::Whole {
             // All that has come while it looked at what came before is looked at together.
             session.watch.arrived.push(batch);

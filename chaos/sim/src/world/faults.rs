@@ -300,8 +300,12 @@ impl World {
         let agent = node.agent.as_mut().filter(|_| node.life == address.life);
         let awake = agent.filter(|agent| agent.paused_until <= now);
         let kept = awake.map(|agent| std::mem::take(&mut agent.kept));
-        for event in kept.into_iter().flatten() {
-            self.after(0, event);
+        let kept = kept.unwrap_or_default();
+        if node.is_paused(now) {
+            // It was missed before what the whole node has missed since.
+            node.kept.splice(0..0, kept);
+        } else {
+            self.catch_up(kept);
         }
         Ok(())
     }
@@ -311,9 +315,8 @@ impl World {
         if node.is_paused(self.now) {
             return Ok(());
         }
-        for event in std::mem::take(&mut node.kept) {
-            self.after(0, event);
-        }
+        let kept = std::mem::take(&mut node.kept);
+        self.catch_up(kept);
         let node = &self.nodes[index];
         if !node.served {
             return Ok(());
@@ -322,6 +325,13 @@ impl World {
         self.checker.woke(index);
         // Before anything else.
         self.fence_due(index, incarnation)
+    }
+
+    /// What was missed happens now, in its order, and before what only happens now.
+    fn catch_up(&mut self, kept: Vec<Event>) {
+        for event in kept {
+            self.queue.push_first(self.now, event);
+        }
     }
 
     fn request(&mut self, index: usize, kind: FaultKind) -> Checked {

@@ -131,6 +131,7 @@ impl World {
         if let Some(session) = self.session_mut(address) {
             let watch = &mut session.watch;
             watch.number = number;
+            watch.newest = Revision(0);
             watch.scope = scope;
             watch.sent = sent;
             watch.busy = watch.busy.max(now);
