@@ -337,7 +337,18 @@ impl Leader {
         if means == SaveMeans::AtOnce {
             return Some(0);
         }
-        self.progress.out_of_reach(now, self.telling())
+        // Who has just come to lead has seen no step yet. What the records say may be old: then the order comes too late, is
+        // found to, and is given again. It must be beyond what was saved already, or that would be taken for the answer.
+        let by_records = || {
+            let reached = self.step_of(plan)?;
+            let saved = self
+                .records_of(plan)
+                .filter_map(|record| record.saved.max(record.checkpoint));
+            Some(saved.fold(reached, u64::max) + 1)
+        };
+        self.progress
+            .out_of_reach(now, self.telling())
+            .or_else(by_records)
     }
 
     /// Whether a worker had made the step of the order already when it was told. Those that were told in time save alone then,

@@ -133,6 +133,34 @@ fn an_order_that_came_too_late_for_some_is_given_again_for_a_later_step_each_tim
 }
 
 #[test]
+fn a_leader_that_has_seen_no_step_yet_goes_by_what_the_records_say_of_them() {
+    let mut bench = Bench::one(3);
+    runs(&mut bench, |record| {
+        record.step = Some(20);
+        record.request = Some(wish(STOP));
+    });
+    let order = bench.plan().save.unwrap();
+    assert_eq!((order.step, order.ends), (21, true));
+    bench.leader.note_step(Generation(1), 90, bench.now, true);
+    runs(&mut bench, |record| {
+        record.step = Some(20);
+        record.request = Some(wish(STOP));
+        record.told_late = Some(21);
+    });
+    let later = bench.plan().save.unwrap();
+    assert!(later.step > 90, "{later:?}");
+
+    // What was saved since the record told of a step is no answer to a new question.
+    let mut bench = Bench::one(3);
+    runs(&mut bench, |record| {
+        record.step = Some(20);
+        record.saved = Some(25);
+        record.request = Some(wish(STOP));
+    });
+    assert_eq!(bench.plan().save.unwrap().step, 26);
+}
+
+#[test]
 fn a_fault_is_not_kept_waiting() {
     let mut bench = saver();
     runs(&mut bench, |record| {
