@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::scenario::Capability;
 use crate::tools::{are_there, run};
 use crate::world::cgroup::Controller;
+use crate::world::sick_disk::SickDisk;
 use crate::world::{Tools, host};
 
 /// What was found.
@@ -111,6 +112,7 @@ fn obstacle(capability: Capability) -> Option<String> {
         Capability::LoopFileSystem => {
             missing(&["mkfs.ext4", "fsfreeze", "umount"]).or_else(loop_device)
         }
+        Capability::UserFileSystem => missing(&["umount"]).or_else(user_file_system),
         Capability::FakeNvml => fake_nvml()
             .is_none()
             .then(|| "libnvidia_ml.so is not beside this program".to_owned()),
@@ -133,6 +135,26 @@ fn loop_device() -> Option<String> {
     let script = "set -e; d=$(mktemp -d); trap 'umount $d/m 2>/dev/null || :; rm -rf $d' EXIT; mkdir $d/m; \
                   truncate -s 4M $d/i; mkfs.ext4 -q -F $d/i; mount -o loop $d/i $d/m";
     tried(&["unshare", "--mount", "sh", "-c", script])
+}
+
+/// Mounts one, writes through it, and unmounts it.
+fn user_file_system() -> Option<String> {
+    let tried = || -> std::io::Result<bool> {
+        let directory = tempfile::tempdir()?;
+        let (behind, front) = (directory.path().join("b"), directory.path().join("f"));
+        std::fs::create_dir(&behind)?;
+        std::fs::create_dir(&front)?;
+        let disk = SickDisk::mount(&behind, &front)?;
+        let written = std::fs::write(front.join("x"), "x");
+        let unmounted = disk.unmount();
+        written.and(unmounted)?;
+        Ok(behind.join("x").exists())
+    };
+    match tried() {
+        Ok(true) => None,
+        Ok(false) => Some("what is written to one does not come through".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn fake_nvml() -> Option<PathBuf> {

@@ -10,6 +10,7 @@ mod held_back;
 mod network;
 mod order;
 mod power;
+mod sick_disk;
 mod signal;
 mod supervisor;
 
@@ -84,6 +85,9 @@ pub(crate) fn inject(
         | Injection::InodesFull { .. }
         | Injection::ReadOnly { .. }
         | Injection::FsFreeze { .. } => Box::new(disk::inject(injection, world)?),
+        Injection::DiskError { .. }
+        | Injection::ShortWrites { .. }
+        | Injection::SlowDisk { .. } => Box::new(sick_disk::inject(injection, world)?),
         Injection::DamageCheckpoint { how } => Box::new(checkpoint::inject(*how, world)?),
         Injection::Xid { .. }
         | Injection::KernelLog { .. }

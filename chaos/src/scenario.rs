@@ -21,7 +21,8 @@ pub(crate) use self::capability::Capability;
 pub(crate) use self::expect::{Expect, ExpectedCause};
 pub(crate) use self::fault::Fault;
 pub(crate) use self::injection::{
-    Damage, Direction, EtcdMembers, GpuVia, Injection, LeftBehind, Place, SaveMoment, SignalName,
+    Damage, Direction, DiskCall, EtcdMembers, GpuVia, Injection, LeftBehind, Place, SaveMoment,
+    SignalName,
 };
 pub(crate) use self::read::{Source, read_file, read_text};
 pub(crate) use self::target::{Role, Target};

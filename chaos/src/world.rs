@@ -10,6 +10,7 @@ pub(crate) mod node;
 mod places;
 mod roles;
 mod sampler;
+pub(crate) mod sick_disk;
 mod steps;
 pub(crate) mod witness;
 
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use steadfast_sim::Random;
 
@@ -27,12 +29,13 @@ use self::life::{Life, Sign};
 use self::node::{Node, Wishes};
 pub(crate) use self::roles::Victim;
 use self::sampler::Sampler;
+use self::sick_disk::{SickDisk, Sickness};
 use self::steps::StepsSeen;
 use self::witness::Witness;
 use crate::bench::lines::Lines;
 use crate::failure::Failure;
 use crate::history::{JournalLine, Recorder};
-use crate::scenario::{Injection, Mode, Scenario};
+use crate::scenario::{Injection, Mode, Place, Scenario};
 use crate::tools::Environment;
 use crate::undo::{MARK, Undo, UndoJournal};
 
@@ -78,6 +81,8 @@ pub(crate) struct World {
     journals: BTreeMap<String, Lines<serde_json::Value>>,
     network: Option<Network>,
     wishes: Wishes,
+    /// File systems that can be made to fail.
+    sick_disks: BTreeMap<Place, SickDisk>,
 }
 
 impl World {
@@ -93,7 +98,7 @@ impl World {
             path: layout.root.clone(),
         })?;
         layout.make(scenario, tools)?;
-        places::mount(scenario, &layout, &mut undo)?;
+        let sick_disks = places::mount(scenario, &layout, &mut undo)?;
         let environment = surroundings(run, &layout);
         let namespaces = match scenario.nodes.mode {
             Mode::Namespaces => true,
@@ -155,6 +160,7 @@ impl World {
             layout,
             network,
             wishes,
+            sick_disks,
         })
     }
 
@@ -203,6 +209,13 @@ impl World {
         Ok(())
     }
 
+    /// What makes the file system fail on which something lies.
+    pub(crate) fn sickness(&self, place: Place) -> Result<&Arc<Sickness>, Failure> {
+        let disk = self.sick_disks.get(&place);
+        disk.map(|disk| &disk.sickness)
+            .ok_or_else(|| Failure::Unexpected(format!("{place:?} lie on no disk that can fail")))
+    }
+
     /// Runs a command of `steadfast` on a node, for the job, to its end.
     pub(crate) fn ask(&self, index: usize, words: &[&str]) -> Result<String, Failure> {
         let node = self
@@ -224,6 +237,9 @@ impl World {
         }
         drop(self.etcd.take());
         drop(self.network.take());
+        for disk in self.sick_disks.values() {
+            disk.sickness.set(None);
+        }
         if let Some(place) = copy_to {
             copy(&self.layout.history, place)?;
         }

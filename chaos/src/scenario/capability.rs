@@ -28,13 +28,15 @@ pub(crate) enum Capability {
     MemoryFileSystem,
     /// Loop devices can be formatted and mounted, and their file systems frozen.
     LoopFileSystem,
+    /// File systems that a program answers for can be mounted (FUSE).
+    UserFileSystem,
     /// The fake NVML library beside this program.
     FakeNvml,
 }
 
 impl Capability {
     /// All of them.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Python,
         Self::Etcd,
         Self::Namespaces,
@@ -46,6 +48,7 @@ impl Capability {
         Self::Freezer,
         Self::MemoryFileSystem,
         Self::LoopFileSystem,
+        Self::UserFileSystem,
         Self::FakeNvml,
     ];
 
@@ -64,6 +67,7 @@ impl Capability {
             Self::MemoryFileSystem | Self::LoopFileSystem => {
                 "none: scenarios with full or frozen disks are skipped"
             }
+            Self::UserFileSystem => "none: scenarios with disks that fail or are slow are skipped",
             Self::FakeNvml => "the kernel log tells of XIDs without it",
         }
     }
@@ -83,6 +87,7 @@ impl fmt::Display for Capability {
             Self::Freezer => "freezer",
             Self::MemoryFileSystem => "memory file system",
             Self::LoopFileSystem => "loop file system",
+            Self::UserFileSystem => "user file system",
             Self::FakeNvml => "fake NVML",
         })
     }

@@ -127,6 +127,13 @@ fn of_trigger(scenario: &Scenario, fault: &Fault) -> Option<String> {
     after_the_end.then(|| "`at.step` is more than the job has steps".to_owned())
 }
 
+/// Whether it is done by the file system that this program answers for.
+fn can_fail(injection: &Injection) -> bool {
+    injection
+        .needs()
+        .contains(&super::Capability::UserFileSystem)
+}
+
 fn of_injection(scenario: &Scenario, fault: &Fault) -> Option<String> {
     let needs_heal = matches!(
         fault.inject,
@@ -135,6 +142,19 @@ fn of_injection(scenario: &Scenario, fault: &Fault) -> Option<String> {
     if needs_heal && fault.heal_after_seconds.is_none() {
         return Some(format!(
             "`{}` must be healed: say `heal_after_seconds`",
+            fault.inject.name()
+        ));
+    }
+    if let Some(place) = fault.inject.place()
+        && can_fail(&fault.inject)
+        && scenario
+            .faults
+            .iter()
+            .any(|other| other.inject.place() == Some(place) && !can_fail(&other.inject))
+    {
+        return Some(format!(
+            "`{}` needs a file system of another kind than other faults of the same `place`: choose another place, or \
+             another scenario",
             fault.inject.name()
         ));
     }

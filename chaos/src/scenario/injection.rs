@@ -163,6 +163,25 @@ pub(crate) enum Injection {
         /// What lies on it.
         place: Place,
     },
+    /// Calls of one kind fail on a file system, with EIO.
+    DiskError {
+        /// What lies on it.
+        place: Place,
+        /// Which calls.
+        call: DiskCall,
+    },
+    /// A file system takes only the first half of what is written at once, as it may.
+    ShortWrites {
+        /// What lies on it.
+        place: Place,
+    },
+    /// Each call that writes to a file system or flushes it takes longer.
+    SlowDisk {
+        /// What lies on it.
+        place: Place,
+        /// By so many milliseconds.
+        milliseconds: u32,
+    },
     /// The newest checkpoint is damaged.
     DamageCheckpoint {
         /// How.
@@ -278,6 +297,18 @@ pub(crate) enum Place {
     Logs,
 }
 
+/// A kind of call that can fail on a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DiskCall {
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// To make durable what was written.
+    Fsync,
+}
+
 /// How a checkpoint is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -339,6 +370,9 @@ impl Injection {
                 vec![Capability::MemoryFileSystem]
             }
             Self::FsFreeze { .. } => vec![Capability::LoopFileSystem],
+            Self::DiskError { .. } | Self::ShortWrites { .. } | Self::SlowDisk { .. } => {
+                vec![Capability::UserFileSystem]
+            }
             Self::Gpu { .. } | Self::NvmlHang { .. } => vec![Capability::FakeNvml],
             Self::Xid {
                 via: GpuVia::Nvml, ..
@@ -385,6 +419,9 @@ impl Injection {
                 | Self::InodesFull { .. }
                 | Self::ReadOnly { .. }
                 | Self::FsFreeze { .. }
+                | Self::DiskError { .. }
+                | Self::ShortWrites { .. }
+                | Self::SlowDisk { .. }
                 | Self::DamageCheckpoint { .. }
         )
     }
@@ -395,7 +432,10 @@ impl Injection {
             Self::DiskFull { place }
             | Self::InodesFull { place }
             | Self::ReadOnly { place }
-            | Self::FsFreeze { place } => Some(*place),
+            | Self::FsFreeze { place }
+            | Self::DiskError { place, .. }
+            | Self::ShortWrites { place }
+            | Self::SlowDisk { place, .. } => Some(*place),
             _ => None,
         }
     }

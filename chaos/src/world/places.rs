@@ -2,9 +2,10 @@
 //! File systems of their own for what a scenario breaks by them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 
 use super::Layout;
+use super::sick_disk::SickDisk;
 use crate::failure::Failure;
 use crate::scenario::{Injection, Place, Scenario};
 use crate::tools::run;
@@ -20,14 +21,17 @@ enum Medium {
     Memory,
     /// A file behind a loop device: it can be frozen.
     Loop,
+    /// This program, which can make it fail.
+    User,
 }
 
-/// Mounts what the faults of a scenario need.
+/// Mounts what the faults of a scenario need, and gives what can be made to fail.
 pub(super) fn mount(
     scenario: &Scenario,
     layout: &Layout,
     undo: &mut UndoJournal,
-) -> Result<(), Failure> {
+) -> Result<BTreeMap<Place, SickDisk>, Failure> {
+    let mut sick = BTreeMap::new();
     for (place, medium) in needed(scenario) {
         let path = layout.place(place);
         let shown = path.to_string_lossy().into_owned();
@@ -49,9 +53,16 @@ pub(super) fn mount(
                 run(&["mkfs.ext4", "-q", "-F", "-N", "4000", &image_shown], "")?;
                 run(&["mount", "-o", "loop", &image_shown, &shown], "")?;
             }
+            Medium::User => {
+                let behind = path.with_extension("behind");
+                let mounted = fs::create_dir(&behind)
+                    .and_then(|()| SickDisk::mount(&behind, &path))
+                    .map_err(|error| Failure::write(path.display(), error))?;
+                sick.insert(place, mounted);
+            }
         }
     }
-    Ok(())
+    Ok(sick)
 }
 
 fn needed(scenario: &Scenario) -> BTreeMap<Place, Medium> {
@@ -62,6 +73,9 @@ fn needed(scenario: &Scenario) -> BTreeMap<Place, Medium> {
         };
         let medium = match fault.inject {
             Injection::FsFreeze { .. } => Medium::Loop,
+            Injection::DiskError { .. }
+            | Injection::ShortWrites { .. }
+            | Injection::SlowDisk { .. } => Medium::User,
             _ => Medium::Memory,
         };
         let entry = needed.entry(place).or_insert(medium);
