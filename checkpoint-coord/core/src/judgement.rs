@@ -106,12 +106,13 @@ fn judge_storage(ledger: &mut Ledger, incident: &Incident<'_>, what: &str) -> Op
     if times == 1 {
         return None;
     }
-    // Before any step it may as well be a file that is broken for good.
-    let made_step = incident.made_step;
+    // Before any step it may as well be a file that is broken for good, unless it is checkpoints that cannot be read: to go on
+    // without them would cost more than to wait.
+    let is_worth_waiting = incident.made_step || incident.root.kind == kinds::CHECKPOINT_UNREADABLE;
     let earlier = usize::try_from(times - 1).unwrap_or(usize::MAX);
     let pause = STORAGE_PAUSES
         .get(earlier)
-        .filter(|_| made_step || times < SAME_FAILURE_LIMIT);
+        .filter(|_| is_worth_waiting || times < SAME_FAILURE_LIMIT);
     Some(match pause {
         Some(&pause) => {
             ledger.pause_s = pause;
@@ -357,6 +358,25 @@ mod tests {
         assert_eq!(pauses, STORAGE_PAUSES);
         assert_eq!(end, (EndRule::RepeatedFailure, ExitReason::Infrastructure));
         assert_eq!(ledger.restarts_charged, 1);
+        // Checkpoints that cannot be read are waited for as long, although no step can be made without them.
+        let mut unreadable = failure("checkpoints", FaultClass::Storage);
+        kinds::CHECKPOINT_UNREADABLE.clone_into(&mut unreadable.kind);
+        let mut ledger = Ledger::default();
+        let incident = Incident {
+            root: &unreadable,
+            made_step: false,
+            max_restarts: 1,
+        };
+        for _ in STORAGE_PAUSES {
+            assert!(matches!(judge(&mut ledger, &incident), Ruling::Restart(_)));
+        }
+        assert!(matches!(
+            judge(&mut ledger, &incident),
+            Ruling::End {
+                exit: ExitReason::Infrastructure,
+                ..
+            }
+        ));
         // Before any step it is no longer tried than anything else.
         let mut ledger = Ledger::default();
         let incident = Incident {

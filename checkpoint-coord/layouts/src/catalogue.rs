@@ -29,6 +29,12 @@ impl Known {
     pub fn is_whole(&self) -> bool {
         self.checked.is_whole()
     }
+
+    /// Whether nobody can say, because it cannot be read.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.checked.is_unknown()
+    }
 }
 
 /// The checkpoints of a directory.
@@ -146,7 +152,9 @@ impl Catalogue {
         if let Some(known) = before.filter(|known| known.checked.listing == listing) {
             // What was still being written then may have got its mark since, without a change to itself.
             let beside = known.found.layout.has_marks_beside() && !known.is_whole();
-            if !beside {
+            // What could not be read then, perhaps can be now.
+            let unread = known.checked.problems.iter().any(Problem::is_of_reading);
+            if !beside && !unread {
                 return Some(Known {
                     settled: true,
                     ..known

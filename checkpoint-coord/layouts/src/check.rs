@@ -41,6 +41,12 @@ impl Checked {
         self.problems.is_empty()
     }
 
+    /// Whether nobody can say: some of it cannot be read, and nothing else is wrong with it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        !self.is_whole() && self.problems.iter().all(Problem::is_of_reading)
+    }
+
     /// The only world size that can load it, if that matters.
     #[must_use]
     pub fn only_for(&self) -> Option<u32> {

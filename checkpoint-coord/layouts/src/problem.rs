@@ -60,6 +60,12 @@ impl Problem {
         }
     }
 
+    /// Whether it says nothing about the checkpoint, but about what it is read from.
+    #[must_use]
+    pub fn is_of_reading(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+
     pub(crate) fn unreadable(file: impl Into<String>, error: impl fmt::Display) -> Self {
         Self::Unreadable {
             file: file.into(),

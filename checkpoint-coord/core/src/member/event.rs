@@ -31,6 +31,8 @@ pub mod kinds {
     pub const LOSS_BROKEN: &str = "loss.broken";
     /// The same, where it is only reported.
     pub const LOSS_SUSPECT: &str = "loss.suspect";
+    /// Where to resume cannot be told, since checkpoints cannot be read. No worker was started.
+    pub const CHECKPOINT_UNREADABLE: &str = "checkpoint.unreadable";
     /// A GPU that the job uses is lost, or must be reset before it can be used again.
     pub const GPU_FAULT: &str = "gpu.fault";
     /// A fault of the switches that connect GPUs. It takes out all nodes that hang on them.

@@ -306,6 +306,7 @@ pub(crate) fn is_fatal(finding: &Finding) -> bool {
         | kinds::WORKER_SPAWN_FAILED
         | kinds::WORKER_HUNG
         | kinds::LOSS_BROKEN
+        | kinds::CHECKPOINT_UNREADABLE
         | kinds::WORKER_FENCED
         | kinds::NODE_UNFIT
         | kinds::GPU_FAULT

@@ -18,6 +18,8 @@ pub(in crate::agent) struct Choice {
     pub(in crate::agent) aside: Vec<Aside>,
     /// What else people should know, in words.
     pub(in crate::agent) notes: Vec<String>,
+    /// Why nobody can say where to resume, in words: the storage does not let checkpoints be read. Nothing was changed then.
+    pub(in crate::agent) unreadable: Option<String>,
 }
 
 /// Where workers resume.
@@ -65,6 +67,11 @@ pub(in crate::agent) struct Task {
 
 /// Whether the directory is as it should be: what the plan says is there, and others have cleared what they are to clear.
 pub(super) fn is_ready(catalogue: &Catalogue, settings: &Checkpoints, task: &Task) -> bool {
+    // Often it can be read a moment later.
+    let newest = catalogue.newest_whole(task.world_size, None);
+    if unread(catalogue, newest).is_some() {
+        return false;
+    }
     let Some(planned) = &task.planned else {
         return true;
     };
@@ -96,6 +103,19 @@ pub(super) fn choose(
         Some(planned) => find_planned(catalogue, planned, &mut choice),
         None => catalogue.newest_whole(task.world_size, None).cloned(),
     };
+    if let Some(unread) = unread(catalogue, chosen.as_ref())
+        && !chosen
+            .as_ref()
+            .is_some_and(|chosen| can_be_read(chosen, settings))
+    {
+        let directory = catalogue.directory().display();
+        choice.unreadable = Some(format!(
+            "{} in {directory}, so nobody can say where to resume, and no worker is started. If it is lost for good, move \
+             it away",
+            first_problem(unread)
+        ));
+        return choice;
+    }
     let planned_from = task
         .planned
         .as_ref()
@@ -122,6 +142,21 @@ pub(super) fn choose(
         );
     }
     choice
+}
+
+/// The newest checkpoint that may be what should be resumed from rather than `chosen`, and cannot be read.
+fn unread<'a>(catalogue: &'a Catalogue, chosen: Option<&Known>) -> Option<&'a Known> {
+    let mut all = catalogue.all().into_iter();
+    all.rfind(|known| known.is_unknown() && is_newer(known, chosen))
+}
+
+/// Whether an older one can be read now: then it is not the storage that is at fault, but a newer one that is damaged.
+fn can_be_read(chosen: &Known, settings: &Checkpoints) -> bool {
+    let checked = steadfast_checkpoints::check(&chosen.found, &settings.layout.selection());
+    !checked
+        .problems
+        .iter()
+        .any(steadfast_checkpoints::Problem::is_of_reading)
 }
 
 /// The checkpoint that the plan names. Where it is not whole here, that is said: others vouch for it.
@@ -414,6 +449,30 @@ mod tests {
             "{:?}",
             choice.notes
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_neither_passed_over_nor_moved() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        // Whoever runs the test, nobody can read from a directory as from a file.
+        std::fs::create_dir(directory.path().join("ckpt_9.pt")).unwrap();
+        let choice = chosen(&settings, true);
+        assert_eq!(choice.unreadable, None, "a directory is none: {choice:?}");
+        std::fs::remove_dir(directory.path().join("ckpt_9.pt")).unwrap();
+
+        put(directory.path(), "ckpt_5.pt", true);
+        put(directory.path(), "ckpt_9.pt", true);
+        let mut catalogue = Catalogue::new(settings.directory.clone(), settings.layout.selection());
+        catalogue.look().unwrap();
+        let mut known = catalogue.all().into_iter().next_back().unwrap().clone();
+        assert!(!known.is_unknown());
+        known.checked.problems = vec![steadfast_checkpoints::Problem::Unreadable {
+            file: "ckpt_9.pt".to_owned(),
+            error: "Input/output error".to_owned(),
+        }];
+        assert!(known.is_unknown() && !known.is_whole());
+        assert!(can_be_read(&known, &settings), "it can be by now");
     }
 
     #[test]

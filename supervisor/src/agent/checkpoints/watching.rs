@@ -39,6 +39,8 @@ pub(super) struct Watch {
     told: BTreeMap<PathBuf, Listing>,
     /// Whether the directory has been looked at before.
     has_looked: bool,
+    /// Why the directory could not be read at the last look, in words.
+    unread: Option<String>,
     said: Said,
     /// The name of the directory, once it has one.
     name: Option<String>,
@@ -108,6 +110,7 @@ impl Watch {
             events,
             told: BTreeMap::new(),
             has_looked: false,
+            unread: None,
             said: Said::default(),
             name: None,
             reported: None,
@@ -171,6 +174,7 @@ impl Watch {
     }
 
     fn look(&mut self) {
+        self.unread = None;
         let wrong = match self.catalogue.look() {
             Ok(_) => self.catalogue.leave_mark().err().map(|error| {
                 let directory = self.catalogue.directory().display();
@@ -179,10 +183,12 @@ impl Watch {
                      may have lost something"
                 )
             }),
-            Err(FindError { path, source }) => Some(format!(
-                "the checkpoint directory {} cannot be read: {source}",
-                path.display()
-            )),
+            Err(FindError { path, source }) => {
+                let shown = path.display();
+                let text = format!("the checkpoint directory {shown} cannot be read: {source}");
+                self.unread = Some(text.clone());
+                Some(text)
+            }
         };
         self.say_once(Matter::Directory, wrong);
         if !self.has_looked {
@@ -413,9 +419,16 @@ impl Watch {
         let mut waited = Duration::ZERO;
         loop {
             self.look();
-            let ready = choosing::is_ready(&self.catalogue, &self.settings, task);
+            let ready =
+                self.unread.is_none() && choosing::is_ready(&self.catalogue, &self.settings, task);
             if ready || waited >= CLEARED_WITHIN || !wanted() {
-                return choosing::choose(&self.catalogue, &self.settings, task, wanted);
+                let Some(unread) = &self.unread else {
+                    return choosing::choose(&self.catalogue, &self.settings, task, wanted);
+                };
+                return Choice {
+                    unreadable: Some(format!("{unread}, so nobody can say where to resume")),
+                    ..Choice::default()
+                };
             }
             pause(LOOK_WHETHER_CLEARED);
             waited += LOOK_WHETHER_CLEARED;

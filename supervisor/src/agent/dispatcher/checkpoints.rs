@@ -88,11 +88,12 @@ impl Agent {
     }
 
     /// Finds out where the workers of a plan resume, and clears the way.
-    pub(super) async fn choose_checkpoint(&mut self, plan: &Plan) -> ResumePoint {
+    /// `Err`, in words, where that cannot be told.
+    pub(super) async fn choose_checkpoint(&mut self, plan: &Plan) -> Result<ResumePoint, String> {
         let generation = plan.generation.0;
         let (Some(checkpoints), Some(settings)) = (&self.checkpoints, &self.settings.checkpoints)
         else {
-            return ResumePoint::Untold;
+            return Ok(ResumePoint::Untold);
         };
         let place = plan.member(&NodeName(self.settings.node.clone()));
         // A node that is alone knows best itself.
@@ -102,31 +103,34 @@ impl Agent {
             clears: planned.is_none() || place.is_some_and(|place| place.clears),
             planned,
         };
-        let from = task
-            .planned
-            .as_ref()
-            .and_then(|planned| planned.from.clone());
+        let planned = task.planned.clone();
         let Some(choice) = checkpoints.prepare(task).await else {
-            let resume = from.map(|from| Resume {
-                step: from.step,
-                path: settings.directory.join(from.name),
-            });
-            let text = if resume.is_some() {
-                "the checkpoint directory does not answer: the workers are told to resume from what other nodes vouch \
-                 for, and nothing is moved aside"
-            } else {
-                "the checkpoint directory does not answer: the workers start without being told where to resume, and \
-                 nothing is moved aside"
-            };
             self.journal
                 .record_incident(generation, "checkpoint.unknown", json!({}));
-            self.say(text);
-            return resume.map_or(ResumePoint::Beginning, ResumePoint::Checkpoint);
+            let directory = settings.directory.clone();
+            let Some(planned) = planned else {
+                return Err(format!(
+                    "the checkpoint directory {} does not answer, so nobody can say where to resume",
+                    directory.display()
+                ));
+            };
+            self.say(
+                "the checkpoint directory does not answer: the workers are told to resume from what other nodes vouch for, and \
+                 nothing is moved aside",
+            );
+            let resume = planned.from.map(|from| Resume {
+                step: from.step,
+                path: directory.join(from.name),
+            });
+            return Ok(resume.map_or(ResumePoint::Beginning, ResumePoint::Checkpoint));
         };
+        if let Some(why) = choice.unreadable {
+            return Err(why);
+        }
         self.tell_of_choice(generation, &choice);
-        choice
+        Ok(choice
             .resume
-            .map_or(ResumePoint::Beginning, ResumePoint::Checkpoint)
+            .map_or(ResumePoint::Beginning, ResumePoint::Checkpoint))
     }
 
     /// The job has committed a checkpoint: older ones may go.

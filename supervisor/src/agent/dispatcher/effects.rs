@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 use serde_json::json;
 use steadfast_coord::HostEffect;
-use steadfast_core::{LeaseId, Plan};
+use steadfast_core::{LeaseId, MemberEvent, Plan, kinds};
+use steadfast_proto::v1::{FaultClass, FaultRole, Finding};
 
 use super::Agent;
 use crate::agent::launch::Places;
@@ -104,7 +105,10 @@ impl Agent {
             ));
         }
         self.saving_costs.begin();
-        let resume = self.choose_checkpoint(plan).await;
+        let resume = match self.choose_checkpoint(plan).await {
+            Ok(resume) => resume,
+            Err(why) => return self.cannot_resume(generation, why).await,
+        };
         let places = Places {
             resume,
             control_socket: self.welcome.runtime_dir.join(SOCKET_NAME),
@@ -134,6 +138,24 @@ impl Agent {
             }),
             reserved,
         )
+    }
+
+    /// No worker is started: it would begin anew, or from an older checkpoint than there is.
+    async fn cannot_resume(&mut self, generation: u64, why: String) -> Result<(), AgentError> {
+        let fields = json!({ "why": why });
+        self.journal
+            .record_incident(generation, "checkpoint.unreadable", fields);
+        self.tell(MemberEvent::Finding(Finding {
+            kind: kinds::CHECKPOINT_UNREADABLE.to_owned(),
+            class: FaultClass::Storage.into(),
+            role: FaultRole::Cause.into(),
+            generation,
+            node: self.settings.node.clone(),
+            fingerprint: kinds::CHECKPOINT_UNREADABLE.to_owned(),
+            summary: why,
+            ..Finding::default()
+        }))
+        .await
     }
 
     /// The socket that holds the master port of this generation, if this node hosts rank 0.
