@@ -98,22 +98,24 @@ pub(crate) fn judge(ledger: &mut Ledger, incident: &Incident<'_>) -> Ruling {
 }
 
 /// A full disk and a file server that is away are no faults of the program, and a restart at once only repeats them. `None`
-/// for the first such failure, which is judged like any other.
+/// for the first such failure of a program, which is judged like any other.
 fn judge_storage(ledger: &mut Ledger, incident: &Incident<'_>, what: &str) -> Option<Ruling> {
     let times = ledger.failures.entry(STORAGE.to_owned()).or_default();
     *times = times.saturating_add(1);
     let times = *times;
-    if times == 1 {
+    let is_unreadable = incident.root.kind == kinds::CHECKPOINT_UNREADABLE;
+    if times == 1 && !is_unreadable {
         return None;
     }
     // Before any step it may as well be a file that is broken for good, unless it is checkpoints that cannot be read: to go on
     // without them would cost more than to wait.
-    let is_worth_waiting = incident.made_step || incident.root.kind == kinds::CHECKPOINT_UNREADABLE;
+    let is_worth_waiting = incident.made_step || is_unreadable;
     let earlier = usize::try_from(times - 1).unwrap_or(usize::MAX);
     let pause = STORAGE_PAUSES
         .get(earlier)
         .filter(|_| is_worth_waiting || times < SAME_FAILURE_LIMIT);
     Some(match pause {
+        Some(0) => Ruling::Restart(format!("{what}; it is not charged to the restart budget")),
         Some(&pause) => {
             ledger.pause_s = pause;
             Ruling::Restart(format!(
@@ -365,7 +367,7 @@ mod tests {
         let incident = Incident {
             root: &unreadable,
             made_step: false,
-            max_restarts: 1,
+            max_restarts: 0,
         };
         for _ in STORAGE_PAUSES {
             assert!(matches!(judge(&mut ledger, &incident), Ruling::Restart(_)));

@@ -16,7 +16,7 @@ mod watching;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc as commands;
+use std::sync::{Arc, Mutex, PoisonError, mpsc as commands};
 use std::thread;
 use std::time::Duration;
 
@@ -86,6 +86,19 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 pub(super) struct CheckpointWatch {
     orders: commands::Sender<Order>,
+    last_look: Arc<Mutex<LastLook>>,
+}
+
+/// What was seen when the directory was last looked at: all that there is to go by when it does not answer any more.
+#[derive(Debug, Default)]
+enum LastLook {
+    /// The first look has not ended.
+    #[default]
+    Never,
+    /// The directory, or a checkpoint that may be the newest, could not be read, in words.
+    Unread(String),
+    /// The whole ones, oldest step first, with the only world size that can load each, if that matters.
+    Whole(Vec<(Resume, Option<u32>)>),
 }
 
 #[derive(Debug)]
@@ -113,10 +126,12 @@ impl CheckpointWatch {
         // Where the kernel does not say, nothing is doubted either.
         let boot = Boot::now(node).ok();
         let (orders, received) = commands::channel();
+        let last_look = Arc::new(Mutex::default());
+        let shared = Arc::clone(&last_look);
         thread::Builder::new()
             .name("checkpoints".to_owned())
-            .spawn(move || Watch::new(settings, boot, events).run(&received))?;
-        Ok(Self { orders })
+            .spawn(move || Watch::new(settings, boot, events, shared).run(&received))?;
+        Ok(Self { orders, last_look })
     }
 
     /// Waits for a checkpoint, which comes as [`CheckpointEvent::Awaited`]; `None`: waits no more.
@@ -138,10 +153,54 @@ impl CheckpointWatch {
         tokio::time::timeout(PATIENCE, report).await.ok()?.ok()
     }
 
+    /// Where so many workers would resume by what was seen last; `Err` where that does not tell, in words.
+    pub(super) fn seen_last(&self, world_size: u32) -> Result<ResumePoint, String> {
+        let last = self.last_look.lock();
+        match &*last.unwrap_or_else(PoisonError::into_inner) {
+            LastLook::Never => Err("it was never looked at before".to_owned()),
+            LastLook::Unread(why) => Err(why.clone()),
+            LastLook::Whole(whole) => {
+                let mut fitting = whole.iter().rev();
+                let newest =
+                    fitting.find(|(_, only_for)| only_for.is_none_or(|saved| saved == world_size));
+                Ok(newest.map_or(ResumePoint::Beginning, |(resume, _)| {
+                    ResumePoint::Checkpoint(resume.clone())
+                }))
+            }
+        }
+    }
+
     /// Sees to it that workers find what they are to resume from. `None` when the file system does not answer in time.
     pub(super) async fn prepare(&self, task: Task) -> Option<Choice> {
         let (reply, chosen) = oneshot::channel();
         self.orders.send(Order::Prepare { task, reply }).ok()?;
         tokio::time::timeout(PATIENCE, chosen).await.ok()?.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_last_is_gone_by_and_nothing_is_made_up() {
+        let (orders, _received) = commands::channel();
+        let watch = CheckpointWatch {
+            orders,
+            last_look: Arc::default(),
+        };
+        let set = |look| *watch.last_look.lock().unwrap() = look;
+        assert!(watch.seen_last(2).unwrap_err().contains("never"));
+        set(LastLook::Unread("an error".to_owned()));
+        assert_eq!(watch.seen_last(2), Err("an error".to_owned()));
+        set(LastLook::Whole(Vec::new()));
+        assert_eq!(watch.seen_last(2), Ok(ResumePoint::Beginning));
+        let of = |step: u64| Resume {
+            step,
+            path: step.to_string().into(),
+        };
+        set(LastLook::Whole(vec![(of(5), None), (of(9), Some(4))]));
+        assert_eq!(watch.seen_last(2), Ok(ResumePoint::Checkpoint(of(5))));
+        assert_eq!(watch.seen_last(4), Ok(ResumePoint::Checkpoint(of(9))));
     }
 }

@@ -67,11 +67,6 @@ pub(in crate::agent) struct Task {
 
 /// Whether the directory is as it should be: what the plan says is there, and others have cleared what they are to clear.
 pub(super) fn is_ready(catalogue: &Catalogue, settings: &Checkpoints, task: &Task) -> bool {
-    // Often it can be read a moment later.
-    let newest = catalogue.newest_whole(task.world_size, None);
-    if unread(catalogue, newest).is_some() {
-        return false;
-    }
     let Some(planned) = &task.planned else {
         return true;
     };
@@ -103,23 +98,24 @@ pub(super) fn choose(
         Some(planned) => find_planned(catalogue, planned, &mut choice),
         None => catalogue.newest_whole(task.world_size, None).cloned(),
     };
-    if let Some(unread) = unread(catalogue, chosen.as_ref())
-        && !chosen
-            .as_ref()
-            .is_some_and(|chosen| can_be_read(chosen, settings))
-    {
-        let directory = catalogue.directory().display();
-        choice.unreadable = Some(format!(
-            "{} in {directory}, so nobody can say where to resume, and no worker is started. If it is lost for good, move \
-             it away",
-            first_problem(unread)
-        ));
-        return choice;
-    }
     let planned_from = task
         .planned
         .as_ref()
         .and_then(|planned| planned.from.as_ref());
+    let older = match (&chosen, planned_from) {
+        (Some(known), _) => Some(known.found.step),
+        // It is there, or it is newer than all that matters here.
+        (None, Some(from)) => from.step.checked_sub(1),
+        (None, None) => None,
+    };
+    if let Some(why) = unread(catalogue, older)
+        && !chosen
+            .as_ref()
+            .is_some_and(|chosen| can_be_read(chosen, settings))
+    {
+        choice.unreadable = Some(why);
+        return choice;
+    }
     choice.resume = match (&chosen, planned_from) {
         (Some(known), _) => Some(Resume {
             step: known.found.step,
@@ -144,10 +140,16 @@ pub(super) fn choose(
     choice
 }
 
-/// The newest checkpoint that may be what should be resumed from rather than `chosen`, and cannot be read.
-fn unread<'a>(catalogue: &'a Catalogue, chosen: Option<&Known>) -> Option<&'a Known> {
-    let mut all = catalogue.all().into_iter();
-    all.rfind(|known| known.is_unknown() && is_newer(known, chosen))
+/// Why nobody can say where to resume, in words: the newest checkpoint that is newer than one of step `older` cannot be read.
+pub(super) fn unread(catalogue: &Catalogue, older: Option<u64>) -> Option<String> {
+    let is_newer = |known: &&Known| older.is_none_or(|older| known.found.step > older);
+    let mut all = catalogue.all().into_iter().filter(is_newer);
+    let unread = all.rfind(|known| known.is_unknown())?;
+    Some(format!(
+        "{} in {}, so nobody can say where to resume, and no worker is started. If it is lost for good, move it away",
+        first_problem(unread),
+        catalogue.directory().display()
+    ))
 }
 
 /// Whether an older one can be read now: then it is not the storage that is at fault, but a newer one that is damaged.

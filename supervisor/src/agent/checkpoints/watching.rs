@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc as commands;
+use std::sync::{Arc, Mutex, PoisonError, mpsc as commands};
 use std::time::Duration;
 
 use steadfast_checkpoints::{
@@ -13,10 +13,10 @@ use steadfast_checkpoints::{
 use steadfast_core::{CheckpointReport, WholeCheckpoint};
 use tokio::sync::mpsc;
 
-use super::choosing::{self, Choice, Task};
+use super::choosing::{self, Choice, Resume, Task};
 use super::chores::{Chore, Chores, flush_for_good};
 use super::request_file::RequestFile;
-use super::{Awaited, CheckpointEvent, Order};
+use super::{Awaited, CheckpointEvent, LastLook, Order};
 use crate::settings::Checkpoints;
 
 /// How often the directory is looked at.
@@ -30,6 +30,8 @@ const CLEARED_WITHIN: Duration = Duration::from_millis(1_500);
 /// How many looks later those delete old checkpoints who share the directory with one that does: usually they find nothing.
 const LOOKS_OF_OTHERS: u32 = 5;
 const LOOK_WHETHER_CLEARED: Duration = Duration::from_millis(50);
+/// How long workers are held back because something cannot be read: often it can be a moment later.
+const READ_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) struct Watch {
     settings: Checkpoints,
@@ -39,8 +41,9 @@ pub(super) struct Watch {
     told: BTreeMap<PathBuf, Listing>,
     /// Whether the directory has been looked at before.
     has_looked: bool,
-    /// Why the directory could not be read at the last look, in words.
+    /// Why the directory itself could not be read at the last look, in words.
     unread: Option<String>,
+    last_look: Arc<Mutex<LastLook>>,
     said: Said,
     /// The name of the directory, once it has one.
     name: Option<String>,
@@ -99,6 +102,7 @@ impl Watch {
         settings: Checkpoints,
         boot: Option<Boot>,
         events: mpsc::UnboundedSender<CheckpointEvent>,
+        last_look: Arc<Mutex<LastLook>>,
     ) -> Self {
         let selection = settings.layout.selection();
         let catalogue = Catalogue::new(settings.directory.clone(), selection);
@@ -111,6 +115,7 @@ impl Watch {
             told: BTreeMap::new(),
             has_looked: false,
             unread: None,
+            last_look,
             said: Said::default(),
             name: None,
             reported: None,
@@ -186,11 +191,19 @@ impl Watch {
             Err(FindError { path, source }) => {
                 let shown = path.display();
                 let text = format!("the checkpoint directory {shown} cannot be read: {source}");
-                self.unread = Some(text.clone());
+                self.unread = Some(format!("{text}, so nobody can say where to resume"));
                 Some(text)
             }
         };
         self.say_once(Matter::Directory, wrong);
+        let last = match self.unread() {
+            Some(why) => LastLook::Unread(why),
+            None => LastLook::Whole(self.whole().map(as_resume).collect()),
+        };
+        *self
+            .last_look
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = last;
         if !self.has_looked {
             self.has_looked = true;
             self.tell_nothing_of_these();
@@ -419,21 +432,40 @@ impl Watch {
         let mut waited = Duration::ZERO;
         loop {
             self.look();
-            let ready =
-                self.unread.is_none() && choosing::is_ready(&self.catalogue, &self.settings, task);
-            if ready || waited >= CLEARED_WITHIN || !wanted() {
-                let Some(unread) = &self.unread else {
-                    return choosing::choose(&self.catalogue, &self.settings, task, wanted);
-                };
-                return Choice {
-                    unreadable: Some(format!("{unread}, so nobody can say where to resume")),
-                    ..Choice::default()
+            let (ready, at_most) = if self.unread().is_some() {
+                (false, READ_WITHIN)
+            } else {
+                let ready = choosing::is_ready(&self.catalogue, &self.settings, task);
+                (ready, CLEARED_WITHIN)
+            };
+            if ready || waited >= at_most || !wanted() {
+                return match self.unread.clone() {
+                    Some(why) => Choice {
+                        unreadable: Some(why),
+                        ..Choice::default()
+                    },
+                    None => choosing::choose(&self.catalogue, &self.settings, task, wanted),
                 };
             }
             pause(LOOK_WHETHER_CLEARED);
             waited += LOOK_WHETHER_CLEARED;
         }
     }
+
+    /// Why nobody could say at the last look where to resume, in words.
+    fn unread(&self) -> Option<String> {
+        let newest = self.whole().last().map(|known| known.found.step);
+        let unread = choosing::unread(&self.catalogue, newest);
+        self.unread.clone().or(unread)
+    }
+}
+
+fn as_resume(known: &Known) -> (Resume, Option<u32>) {
+    let resume = Resume {
+        step: known.found.step,
+        path: known.found.path.clone(),
+    };
+    (resume, known.checked.only_for())
 }
 
 #[expect(

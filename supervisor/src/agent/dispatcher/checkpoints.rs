@@ -103,16 +103,23 @@ impl Agent {
             clears: planned.is_none() || place.is_some_and(|place| place.clears),
             planned,
         };
-        let planned = task.planned.clone();
+        let (planned, world_size) = (task.planned.clone(), task.world_size);
         let Some(choice) = checkpoints.prepare(task).await else {
             self.journal
                 .record_incident(generation, "checkpoint.unknown", json!({}));
             let directory = settings.directory.clone();
             let Some(planned) = planned else {
-                return Err(format!(
-                    "the checkpoint directory {} does not answer, so nobody can say where to resume",
-                    directory.display()
-                ));
+                let resume = checkpoints.seen_last(world_size).map_err(|why| {
+                    format!(
+                        "the checkpoint directory {} does not answer, so nobody can say where to resume: {why}",
+                        directory.display()
+                    )
+                })?;
+                self.say(
+                    "the checkpoint directory does not answer: the workers are told to resume from what was seen there last, \
+                     and nothing is moved aside",
+                );
+                return Ok(resume);
             };
             self.say(
                 "the checkpoint directory does not answer: the workers are told to resume from what other nodes vouch for, and \
