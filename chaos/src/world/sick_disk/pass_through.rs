@@ -149,6 +149,18 @@ impl PassThrough {
         Ok(entries)
     }
 
+    fn remove(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        remove: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Answer<()> {
+        let path = self.child(parent, name)?;
+        remove(&path)?;
+        self.names().removed(&path);
+        Ok(())
+    }
+
     fn rename_to(&self, from: &Path, to: &Path, flags: RenameFlags) -> Answer<()> {
         if !flags.is_empty() {
             // As many a network file system does.
@@ -253,23 +265,13 @@ impl Filesystem for PassThrough {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || {
-            let path = self.child(parent, name)?;
-            fs::remove_file(&path)?;
-            self.names().removed(&path);
-            Ok(())
-        };
-        end(remove(), reply);
+        let remove = |path: &Path| fs::remove_file(path);
+        end(self.remove(parent, name, remove), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || {
-            let path = self.child(parent, name)?;
-            fs::remove_dir(&path)?;
-            self.names().removed(&path);
-            Ok(())
-        };
-        end(remove(), reply);
+        let remove = |path: &Path| fs::remove_dir(path);
+        end(self.remove(parent, name, remove), reply);
     }
 
     fn symlink(
